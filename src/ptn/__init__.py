@@ -1,0 +1,38 @@
+"""Polar Transformer Networks: differentiable log-polar geometry, layers and networks for PyTorch."""
+
+from .errors import InputError
+from .geometry import PolarGrid, cylindrical_sample, polar_sample, polar_unsample, similarity_warp, wrap_pad
+from .layers import (
+    CylindricalTransformer,
+    OriginPredictor,
+    PolarTransformer,
+    SpatialTransformer,
+    WrapConv2d,
+    WrapConv3d,
+    heatmap_centroid,
+)
+from .models import create_model, list_models, list_pretrained, load_model, save_weights
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CylindricalTransformer",
+    "InputError",
+    "OriginPredictor",
+    "PolarGrid",
+    "PolarTransformer",
+    "SpatialTransformer",
+    "WrapConv2d",
+    "WrapConv3d",
+    "create_model",
+    "cylindrical_sample",
+    "heatmap_centroid",
+    "list_models",
+    "list_pretrained",
+    "load_model",
+    "polar_sample",
+    "polar_unsample",
+    "save_weights",
+    "similarity_warp",
+    "wrap_pad",
+]

@@ -1,0 +1,5 @@
+"""`python -m ptn` is the `ptn` command."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,26 @@
+"""What goes wrong because of what the user gave us, said in one line that tells them what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Bad input. Its message is one line for a person; the CLI prints it and exits with 2."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
+    """The error for a name that is not one of `known`, naming the nearest one that is.
+
+    >>> str(unknown_name("model", "ptn_c", ["ptn_s", "ptn_b"]))
+    "unknown model 'ptn_c'; did you mean 'ptn_b'? Known: ptn_s, ptn_b"
+    """
+    names = list(known)
+    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
+    """Raise unless `value` is one of `known`."""
+    if value not in known:
+        raise unknown_name(kind, value, known)

@@ -1,0 +1,21 @@
+"""Where pixels come from: pure functions of tensors, no parameters."""
+
+from .grid import PolarGrid
+from .sample import cylindrical_sample, fold_slices, origin_px, polar_sample, polar_unsample, unfold_slices
+from .shift import measure_shift
+from .similarity import similarity_warp
+from .wrap import wrap_angle, wrap_pad
+
+__all__ = [
+    "PolarGrid",
+    "cylindrical_sample",
+    "fold_slices",
+    "measure_shift",
+    "origin_px",
+    "polar_sample",
+    "polar_unsample",
+    "similarity_warp",
+    "unfold_slices",
+    "wrap_angle",
+    "wrap_pad",
+]

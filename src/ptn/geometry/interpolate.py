@@ -1,0 +1,61 @@
+"""Reading images at arbitrary points: the one interpolation that every warp of this package goes through."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError, check_choice
+
+Interpolation = Literal["bilinear", "bicubic", "nearest"]
+Padding = Literal["zeros", "border"]
+
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+PADDINGS = ("zeros", "border")
+
+
+def interpolate(
+    images: Tensor, x_px: Tensor, y_px: Tensor, *, interpolation: Interpolation, padding: Padding
+) -> Tensor:
+    """`images` (N, C, H, W) read at the points (`x_px`, `y_px`), each (N, h, w) -> (N, C, h, w).
+
+    Convention: pixel centres are at whole numbers, so (0, 0) is the middle of the top left pixel. Beyond the
+    outermost pixel centres, "zeros" blends to zero over one pixel and "border" repeats the edge.
+    Half-precision images are read with coordinates and weights of the points' precision.
+    """
+    height, width = images.shape[-2:]
+    grid = torch.stack(((x_px + 0.5) * (2 / width) - 1, (y_px + 0.5) * (2 / height) - 1), dim=-1)
+    sampled = F.grid_sample(
+        images.to(grid.dtype), grid, mode=interpolation, padding_mode=padding, align_corners=False
+    )
+    return sampled.to(images.dtype)
+
+
+def coordinate_dtype(images: Tensor) -> torch.dtype:
+    """The precision of coordinates for `images`: float32, or float64 where the images are."""
+    return torch.float64 if images.dtype == torch.float64 else torch.float32
+
+
+def pixel_centre(size: tuple[int, int]) -> tuple[float, float]:
+    """(x, y) of the middle of an h × w image, in pixels with pixel centres at whole numbers."""
+    height, width = size
+    return (width - 1) / 2, (height - 1) / 2
+
+
+def check_options(interpolation: str, padding: str) -> None:
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
+    check_choice("padding", padding, PADDINGS)
+
+
+def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
+    """Raise unless `images` is a floating-point tensor of the rank that `layout` has, with pixels in it."""
+    rank = layout.count(",") + 1
+    if not isinstance(images, Tensor):
+        raise InputError(f"expected a tensor {layout}; got {type(images).__name__}")
+    if images.dim() != rank:
+        raise InputError(f"expected a tensor {layout}; got shape {tuple(images.shape)}")
+    if not images.is_floating_point():
+        raise InputError(f"expected floating-point values in [0, 1]; got {images.dtype}: divide bytes by 255")
+    if 0 in images.shape[1:]:
+        raise InputError(f"expected a tensor {layout} with pixels in it; got shape {tuple(images.shape)}")

@@ -1,0 +1,179 @@
+"""Polar images of images, and back: `polar_sample`, `polar_unsample`, `cylindrical_sample`."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, check_choice
+from .grid import PolarGrid
+from .interpolate import Interpolation, Padding, check_images, check_options, coordinate_dtype, interpolate
+from .wrap import wrap_pad
+
+Backend = Literal["auto", "torch"]
+BACKENDS = ("auto", "torch")
+
+
+def polar_sample(
+    images: Tensor,
+    origin: Tensor,
+    grid: PolarGrid,
+    *,
+    phase: Tensor | float = 0.0,
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+    backend: Backend = "auto",
+    check_finite: bool = True,
+) -> Tensor:
+    """The polar image of each image around its origin: (N, C, H, W) -> (N, C, angles, radii).
+
+    Value (y, x) is the image at origin + radius(x)·(cos 2πy/H, sin 2πy/H); see `PolarGrid`.
+    Differentiable in `images` and in `origin`.
+
+    Convention: `origin` (N, 2) is (x, y) in [-1, 1] with pixel centres at (2i+1)/n - 1, as
+    `torch.nn.functional.grid_sample(align_corners=False)` has it; (0, 0) is the middle of the image.
+
+    Args:
+        phase: angle of the first row in radians, a number or (N,). `polar_sample` of an image turned by
+            `-phase` about its origin, without resampling it twice.
+        padding: what lies outside the image: "zeros", or its "border" repeated.
+        backend: "auto" picks the fastest that can run; all mean the same.
+        check_finite: a non-finite origin is an error. Without the check, and where values cannot be looked at
+            without waiting for them (on a GPU, in compiled or transformed code), its polar image is NaN.
+    """
+    check_images(images)
+    check_options(interpolation, padding)
+    check_choice("backend", backend, BACKENDS)
+    _check_origin(origin, len(images), check_finite)
+    dtype = coordinate_dtype(images)
+    size = (images.shape[-2], images.shape[-1])
+    dx, dy = grid.offsets_px(size, phase=phase, dtype=dtype, device=images.device)
+    x, y = origin_px(origin.to(dtype), size).unbind(dim=1)
+    polar = interpolate(
+        images,
+        x[:, None, None] + dx,
+        y[:, None, None] + dy,
+        interpolation=interpolation,
+        padding=padding,
+    )
+    # grid_sample reads a NaN point as lying outside; a broken origin must not pass for a black image
+    finite = torch.isfinite(origin).all(dim=1)[:, None, None, None]
+    return torch.where(finite, polar, math.nan)
+
+
+def polar_unsample(
+    polar: Tensor,
+    origin: Tensor,
+    grid: PolarGrid,
+    size: tuple[int, int],
+    *,
+    interpolation: Interpolation = "bilinear",
+    fill: float = 0.0,
+) -> Tensor:
+    """The image whose polar image is `polar`: (N, C, angles, radii) -> (N, C, H, W), `size` = (H, W).
+
+    The inverse of `polar_sample` up to interpolation. Rows interpolate across the angular seam; inside
+    r_min the value blends towards the mean of the innermost circle; outside r_max it is `fill`.
+    """
+    check_images(polar, "(N, C, angles, radii)")
+    check_options(interpolation, "border")
+    _check_origin(origin, len(polar), True)
+    if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
+        shape = tuple(polar.shape[-2:])
+        raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
+    dtype = coordinate_dtype(polar)
+    height, width = size
+    x = torch.arange(width, dtype=dtype, device=polar.device)
+    y = torch.arange(height, dtype=dtype, device=polar.device)
+    centre = origin_px(origin.to(dtype), size)
+    dx = x[None, None, :] - centre[:, 0, None, None]
+    dy = y[None, :, None] - centre[:, 1, None, None]
+    squared = dx.square() + dy.square()
+    # the angle at the origin is undefined and its gradient would be NaN: take the one at a point beside it
+    at_origin = squared == 0
+    radius = torch.where(at_origin, torch.ones_like(squared), squared).sqrt()
+    angle = torch.atan2(dy, torch.where(at_origin, torch.ones_like(dx), dx)) % (2 * math.pi)
+    row = angle * (grid.angles / (2 * math.pi))
+    column = grid.column_at(radius, size)
+    if grid.law == "log":
+        column = torch.where(radius < grid.r_min_px, radius / grid.r_min_px - 1, column)
+    column = torch.where(at_origin, torch.full_like(column, -1.0 if grid.law == "log" else 0.0), column)
+
+    margin = 2  # as far as the bicubic kernel reaches
+    middle = polar[..., :1].mean(dim=-2, keepdim=True).expand(-1, -1, grid.angles, margin)
+    padded = wrap_pad(torch.cat((middle, polar), dim=-1), (margin, 0))
+    column = column.clamp(max=grid.radii - 1)
+    images = interpolate(
+        padded, column + margin, row + margin, interpolation=interpolation, padding="border"
+    )
+    outside = (squared > grid.outer_radius(size) ** 2)[:, None]
+    images = torch.where(outside, fill, images)
+    finite = torch.isfinite(origin).all(dim=1)[:, None, None, None]
+    return torch.where(finite, images, math.nan)
+
+
+def cylindrical_sample(
+    volumes: Tensor,
+    axis_xy: Tensor,
+    grid: PolarGrid,
+    *,
+    phase: Tensor | float = 0.0,
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+    backend: Backend = "auto",
+    check_finite: bool = True,
+) -> Tensor:
+    """The cylindrical image of each volume around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
+
+    One polar transform shared by all z slices. `axis_xy` (N, 2) and the angles mean what they mean for an
+    image whose rows are y and whose columns are x.
+    """
+    check_images(volumes, "(N, C, X, Y, Z)")
+    polar = polar_sample(
+        fold_slices(volumes),
+        axis_xy,
+        grid,
+        phase=phase,
+        interpolation=interpolation,
+        padding=padding,
+        backend=backend,
+        check_finite=check_finite,
+    )
+    return unfold_slices(polar, volumes.shape[1])
+
+
+def fold_slices(volumes: Tensor) -> Tensor:
+    """Volumes as images with z among the channels: (N, C, X, Y, Z) -> (N, C·Z, Y, X)."""
+    count, channels, width, height, depth = volumes.shape
+    return volumes.permute(0, 1, 4, 3, 2).reshape(count, channels * depth, height, width)
+
+
+def unfold_slices(polar: Tensor, channels: int) -> Tensor:
+    """Polar images of folded slices as cylindrical images: (N, C·Z, angles, radii) -> (N, C, angles, radii, Z)."""
+    return polar.unflatten(1, (channels, -1)).permute(0, 1, 3, 4, 2)
+
+
+def origin_px(origin: Tensor, size: tuple[int, int]) -> Tensor:
+    """An origin in [-1, 1] as (x, y) in pixels with pixel centres at whole numbers."""
+    height, width = size
+    x, y = origin.unbind(dim=-1)
+    return torch.stack(((x + 1) * (width / 2) - 0.5, (y + 1) * (height / 2) - 0.5), dim=-1)
+
+
+def _check_origin(origin: Tensor, count: int, check_finite: bool) -> None:
+    if not isinstance(origin, Tensor) or not origin.is_floating_point():
+        kind = origin.dtype if isinstance(origin, Tensor) else type(origin).__name__
+        raise InputError(f"origin must be a floating-point tensor (N, 2); got {kind}")
+    if tuple(origin.shape) != (count, 2):
+        raise InputError(f"origin must have shape ({count}, 2), one (x, y) per image; got {tuple(origin.shape)}")
+    if check_finite and _values_known(origin) and not bool(torch.isfinite(origin).all()):
+        index = int((~torch.isfinite(origin).all(dim=1)).nonzero()[0])
+        raise InputError(f"origin {index} is not finite: {origin[index].tolist()}")
+
+
+def _values_known(tensor: Tensor) -> bool:
+    """Whether values can be looked at here and now, without waiting for a device or breaking a trace."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None

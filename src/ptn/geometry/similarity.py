@@ -1,0 +1,71 @@
+"""The one rotate/scale/shift warp that generators, augmentation, test averaging and networks share."""
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .interpolate import (
+    Interpolation,
+    Padding,
+    check_images,
+    check_options,
+    coordinate_dtype,
+    interpolate,
+    pixel_centre,
+)
+
+
+def similarity_warp(
+    images: Tensor,
+    *,
+    rotation: Tensor | float = 0.0,
+    scale: Tensor | float = 1.0,
+    shift_px: Tensor | float = 0.0,
+    size: tuple[int, int] | None = None,
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+) -> Tensor:
+    """Each image turned, scaled and moved: (N, C, H, W) -> (N, C, h, w), `size` = (h, w), by default (H, W).
+
+    What is at p in the input is at scale·R(rotation)·p + shift_px in the output, p and its image measured in
+    pixels from the middle of the input and of the output. Differentiable in the images and the parameters.
+
+    Convention: `rotation` in radians turns +x towards +y (y points down), the direction in which the rows of a
+    polar image count; a turn by θ rolls the polar image around the middle by θ·angles/2π rows.
+
+    Args:
+        rotation, scale: a number or one per image (N,).
+        shift_px: a number, or (x, y) per image (N, 2).
+    """
+    check_images(images)
+    check_options(interpolation, padding)
+    count = len(images)
+    dtype = coordinate_dtype(images)
+    out = size or (images.shape[-2], images.shape[-1])
+
+    def per_image(value: Tensor | float, name: str, *shape: int) -> Tensor:
+        tensor = torch.as_tensor(value, dtype=dtype, device=images.device)
+        if tensor.dim() and tensor.shape != (count, *shape):
+            expected = (count, *shape)
+            raise InputError(f"{name} must be a number or have shape {expected}; got {tuple(tensor.shape)}")
+        return tensor.expand(count, *shape)
+
+    angle = per_image(rotation, "rotation")
+    factor = per_image(scale, "scale")
+    shift = per_image(shift_px, "shift_px", 2)
+
+    out_x, out_y = pixel_centre(out)
+    x = torch.arange(out[1], dtype=dtype, device=images.device) - out_x
+    y = torch.arange(out[0], dtype=dtype, device=images.device) - out_y
+    x = x[None, None, :] - shift[:, 0, None, None]
+    y = y[None, :, None] - shift[:, 1, None, None]
+    cos = (torch.cos(angle) / factor)[:, None, None]
+    sin = (torch.sin(angle) / factor)[:, None, None]
+    in_x, in_y = pixel_centre((images.shape[-2], images.shape[-1]))
+    return interpolate(
+        images,
+        cos * x + sin * y + in_x,
+        cos * y - sin * x + in_y,
+        interpolation=interpolation,
+        padding=padding,
+    )

@@ -1,0 +1,171 @@
+"""Convolutions that wrap around the angle, and the blocks that every network is made of."""
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..geometry import wrap_angle
+
+Size = int | tuple[int, ...]
+
+
+class WrapConv2d(nn.Conv2d):
+    """A convolution over a polar image: circular along the angle, zero-padded along the radius.
+
+    (N, in, angles, radii) -> (N, out, angles', radii'). Equivariant to turning the input by any number of rows
+    that is a multiple of the angular stride, where the stride divides the number of angles. Its state dict is
+    that of `nn.Conv2d`. `padding=None` keeps the size at stride 1 for any kernel, even ones included.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[arg-type]
+        self.margins = _margins(padding, self.kernel_size, self.dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, zeros = _pad(x, self.margins)
+        return F.conv2d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
+
+
+class WrapConv3d(nn.Conv3d):
+    """`WrapConv2d` over a cylindrical image: circular along the angle, zero-padded along radius and z.
+
+    (N, in, angles, radii, Z) -> (N, out, angles', radii', Z'). Its state dict is that of `nn.Conv3d`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[arg-type]
+        self.margins = _margins(padding, self.kernel_size, self.dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, zeros = _pad(x, self.margins)
+        return F.conv3d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
+
+
+def _margins(
+    padding: Size | None, kernel: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """Padding before and after along each axis."""
+    if padding is None:
+        reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in reach)
+    amounts = (padding,) * len(kernel) if isinstance(padding, int) else padding
+    return tuple((amount, amount) for amount in amounts)
+
+
+def _pad(x: Tensor, margins: tuple[tuple[int, int], ...]) -> tuple[Tensor, list[int]]:
+    """`x` wrapped along the angle, and the zeros still to be added on both sides of each axis.
+
+    The convolution itself adds symmetric zeros without a copy; only an even kernel needs them added here.
+    """
+    angle, *others = margins
+    x = wrap_angle(x, angle)
+    if all(before == after for before, after in others):
+        return x, [0, *(before for before, _ in others)]
+    x = F.pad(x, [side for pair in reversed(others) for side in pair])
+    return x, [0] * len(margins)
+
+
+def make_conv(
+    in_channels: int,
+    out_channels: int,
+    *,
+    kernel: int = 3,
+    stride: Size = 1,
+    wrap: bool = False,
+    dims: Literal[2, 3] = 2,
+    bias: bool = True,
+) -> nn.Conv2d | nn.Conv3d:
+    """A convolution that keeps the size at stride 1, He-initialised, wrapped around the angle or not."""
+    if kernel < 1 or kernel % 2 == 0:
+        raise InputError(f"kernel must be an odd number of at least 1; got {kernel}")
+    conv: nn.Conv2d | nn.Conv3d
+    if wrap:
+        wrapped = WrapConv2d if dims == 2 else WrapConv3d
+        conv = wrapped(in_channels, out_channels, kernel, stride, bias=bias)
+    else:
+        plain: Any = nn.Conv2d if dims == 2 else nn.Conv3d
+        conv = plain(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=bias)
+    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+    if conv.bias is not None:
+        nn.init.zeros_(conv.bias)
+    return conv
+
+
+class ConvBlock(nn.Module):
+    """The paper's block: convolution with bias, batch norm, ReLU. (N, in, …) -> (N, out, …/stride)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        kernel: int = 3,
+        stride: Size = 1,
+        wrap: bool = False,
+        dims: Literal[2, 3] = 2,
+    ) -> None:
+        super().__init__()
+        self.conv = make_conv(in_channels, out_channels, kernel=kernel, stride=stride, wrap=wrap, dims=dims)
+        self.norm = nn.BatchNorm2d(out_channels) if dims == 2 else nn.BatchNorm3d(out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.conv(x)))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3×3 convolutions beside a shortcut without parameters (He et al. 2016, option A)."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, stride: int = 1, wrap: bool = False) -> None:
+        super().__init__()
+        self.stride = stride
+        self.extra_channels = out_channels - in_channels
+        self.conv1 = make_conv(in_channels, out_channels, stride=stride, wrap=wrap, bias=False)
+        self.norm1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = make_conv(out_channels, out_channels, wrap=wrap, bias=False)
+        self.norm2 = nn.BatchNorm2d(out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        if self.extra_channels:
+            before = self.extra_channels // 2
+            shortcut = F.pad(shortcut, (0, 0, 0, 0, before, self.extra_channels - before))
+        out = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(out)) + shortcut)
+
+
+class ChannelDropout(nn.Module):
+    """Drops whole feature maps in training, each with probability `rate`, and scales the rest to make up for it.
+
+    `generator` is where its randomness comes from; None is torch's global one.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        shape = (*x.shape[:2], *(1,) * (x.dim() - 2))
+        noise = torch.rand(shape, generator=self.generator, device=x.device)
+        return x * ((noise >= self.rate) / (1 - self.rate)).to(x.dtype)

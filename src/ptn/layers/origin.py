@@ -1,0 +1,111 @@
+"""Where the object's centre is: a heatmap, its centroid, and the network that draws it."""
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InputError, check_choice
+
+HeatmapActivation = Literal["softplus", "linear", "softmax"]
+ACTIVATIONS = ("softplus", "linear", "softmax")
+
+# below this share of its absolute mass the sum of a signed heatmap counts as vanished
+VANISHING = 1e-6
+
+
+class Location(NamedTuple):
+    """An origin (N, 2) in [-1, 1] and the heatmap (N, h, w) whose centroid it is, if it was predicted."""
+
+    origin: Tensor
+    heatmap: Tensor | None
+
+
+def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
+    """Raw scores (N, h, w) or (N, 1, h, w) as weights (N, h, w), in float32 at least."""
+    check_choice("heatmap activation", activation, ACTIVATIONS)
+    if heatmap.dim() == 4 and heatmap.shape[1] == 1:
+        heatmap = heatmap[:, 0]
+    if heatmap.dim() != 3 or not heatmap.is_floating_point():
+        raise InputError(
+            f"expected a floating-point heatmap (N, h, w) or (N, 1, h, w); "
+            f"got {heatmap.dtype} {tuple(heatmap.shape)}"
+        )
+    scores = heatmap if heatmap.dtype == torch.float64 else heatmap.float()
+    if activation == "softplus":
+        return F.softplus(scores)
+    if activation == "softmax":
+        return scores.flatten(1).softmax(dim=1).view_as(scores)
+    return scores
+
+
+def centroid(weights: Tensor) -> Tensor:
+    """The centre of mass of each map: (N, h, w) -> (N, 2) as (x, y) in [-1, 1], pixel centres at (2i+1)/n - 1.
+
+    Weights may be negative (the paper's heatmap is signed). Where their sum vanishes the centroid is the
+    middle of the map, and it never leaves the map.
+    """
+    height, width = weights.shape[-2:]
+    x = (2 * torch.arange(width, dtype=weights.dtype, device=weights.device) + 1) / width - 1
+    y = (2 * torch.arange(height, dtype=weights.dtype, device=weights.device) + 1) / height - 1
+    mass = weights.sum(dim=(-2, -1))
+    # the coordinates sum to zero, so a constant taken off the weights changes nothing but rounding:
+    # a uniform map has its centroid in the middle exactly
+    rest = weights - weights.detach().amin(dim=(-2, -1), keepdim=True)
+    moment = torch.stack(((rest.sum(dim=-2) * x).sum(dim=-1), (rest.sum(dim=-1) * y).sum(dim=-1)), dim=-1)
+    vanishes = mass.abs() <= VANISHING * weights.abs().sum(dim=(-2, -1))
+    safe = torch.where(vanishes, torch.ones_like(mass), mass)
+    centre = torch.where(vanishes[:, None], torch.zeros_like(moment), moment / safe[:, None])
+    return centre.clamp(-1, 1)
+
+
+def heatmap_centroid(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
+    """The origin that a heatmap of raw scores points at: (N, h, w) or (N, 1, h, w) -> (N, 2) in [-1, 1].
+
+    `activation` makes weights of the scores: "linear" takes them as they are, the paper's choice; "softplus"
+    and "softmax" make them positive, so that the origin is always inside the image.
+    """
+    return centroid(activate_heatmap(heatmap, activation))
+
+
+class OriginPredictor(nn.Module):
+    """A fully convolutional `body`, a 1×1 convolution to one channel, and the centroid of that heatmap.
+
+    (N, C, H, W) -> Location. The 1×1 convolution starts with weights 0 and bias 1, so that the first origin is
+    the middle of the image. Keep weight decay off it: its sum is what the centroid is divided by.
+    """
+
+    def __init__(self, body: nn.Module, channels: int, *, activation: HeatmapActivation = "softplus") -> None:
+        super().__init__()
+        check_choice("heatmap activation", activation, ACTIVATIONS)
+        self.body = body
+        self.head = nn.Conv2d(channels, 1, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.ones_(self.head.bias)  # type: ignore[arg-type]
+        self.activation: HeatmapActivation = activation
+
+    def forward(self, x: Tensor) -> Location:
+        heatmap = activate_heatmap(self.head(self.body(x)), self.activation)
+        return Location(centroid(heatmap), heatmap)
+
+
+class OriginJitter(nn.Module):
+    """Moves each origin by up to `amount_px` pixels along x and y, uniformly, in training only.
+
+    `generator` is where its randomness comes from; None is torch's global one.
+    """
+
+    def __init__(self, amount_px: float) -> None:
+        super().__init__()
+        self.amount_px = amount_px
+        self.generator: torch.Generator | None = None
+
+    def forward(self, origin: Tensor, size: tuple[int, int]) -> Tensor:
+        if not self.training or self.amount_px == 0:
+            return origin
+        height, width = size
+        noise = torch.rand(origin.shape, generator=self.generator, dtype=origin.dtype, device=origin.device)
+        x, y = (2 * noise - 1).unbind(dim=1)
+        step = torch.stack((x * (2 * self.amount_px / width), y * (2 * self.amount_px / height)), dim=1)
+        return origin + step

@@ -1,0 +1,30 @@
+"""Whole networks, by name."""
+
+from .networks import Explanation, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
+from .zoo import (
+    ModelConfig,
+    count_parameters,
+    create_model,
+    list_models,
+    list_options,
+    list_pretrained,
+    load_model,
+    save_weights,
+)
+
+__all__ = [
+    "Explanation",
+    "ModelConfig",
+    "Network",
+    "PlainNetwork",
+    "PolarNetwork",
+    "ScoreSum",
+    "SpatialNetwork",
+    "count_parameters",
+    "create_model",
+    "list_models",
+    "list_options",
+    "list_pretrained",
+    "load_model",
+    "save_weights",
+]

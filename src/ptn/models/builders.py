@@ -1,0 +1,212 @@
+"""How each named network is put together. The keyword options of a builder are those of `create_model`."""
+
+from typing import Literal
+
+from torch import nn
+
+from ..errors import InputError
+from ..geometry import PolarGrid
+from ..geometry.grid import Law
+from ..geometry.interpolate import Interpolation, Padding
+from ..layers import ConvBlock, CylindricalTransformer, OriginPredictor, PolarTransformer, SpatialTransformer
+from ..layers.origin import HeatmapActivation
+from .classifiers import (
+    CYLINDER_LAYERS,
+    ConvStack,
+    ResNet,
+    Stack,
+    halvings,
+    residual_stage,
+    stack_layers,
+)
+from .networks import PlainNetwork, PolarNetwork, SpatialNetwork
+
+ImageSize = tuple[int, int]
+
+
+def ccnn(
+    *,
+    stack: Stack,
+    num_classes: int,
+    image_size: ImageSize,
+    in_channels: int,
+    kernel: int = 3,
+    dropout: float = 0.0,
+) -> PlainNetwork:
+    """The conventional CNN: a stack on the image itself."""
+    layers = stack_layers(stack, image_size)
+    classifier = ConvStack(in_channels, num_classes, layers, kernel=kernel, dropout=dropout)
+    return PlainNetwork((in_channels, *image_size), classifier)
+
+
+def polar(
+    *,
+    stack: Stack,
+    origin: Literal["learned", "center"],
+    num_classes: int,
+    image_size: ImageSize,
+    in_channels: int,
+    angles: int | None = None,
+    radii: int | None = None,
+    r_min_px: float = 1.0,
+    r_max_px: float | None = None,
+    law: Law = "log",
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+    heatmap: HeatmapActivation = "softplus",
+    origin_jitter_px: float | None = None,
+    wrap: bool = True,
+    kernel: int | None = None,
+    dropout: float = 0.0,
+) -> PolarNetwork:
+    """PTN (a learned origin) and PCNN (the middle of the image): a stack on the polar image.
+
+    By default the polar image has the size of the image, stack L twice the angles; a learned origin is
+    jittered by 2 pixels in training.
+    """
+    height, width = image_size
+    rows = height if stack != "l" else 2 * height
+    learned = origin == "learned"
+    transformer = PolarTransformer(
+        PolarGrid(
+            rows if angles is None else angles,
+            width if radii is None else radii,
+            r_min_px=r_min_px,
+            r_max_px=r_max_px,
+            law=law,
+        ),
+        block_predictor(in_channels, image_size, heatmap) if learned else None,
+        origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
+        interpolation=interpolation,
+        padding=padding,
+    )
+    classifier = ConvStack(
+        in_channels,
+        num_classes,
+        stack_layers(stack, image_size),
+        kernel=kernel or (5 if stack == "l" else 3),
+        wrap=wrap,
+        dropout=dropout,
+    )
+    return PolarNetwork((in_channels, *image_size), transformer, classifier)
+
+
+def block_predictor(
+    in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation
+) -> OriginPredictor:
+    """The paper's origin predictor: three blocks of 20, stride 2 on the first, on the first two at 96 pixels."""
+    halved = min(3, max(1, halvings(image_size)))
+    strides = (2,) * halved + (1,) * (3 - halved)
+    channels = (in_channels, 20, 20)
+    blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip(channels, strides, strict=True)]
+    return OriginPredictor(nn.Sequential(*blocks), 20, activation=heatmap)
+
+
+def stn(
+    *,
+    stack: Stack,
+    num_classes: int,
+    image_size: ImageSize,
+    in_channels: int,
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+    kernel: int = 3,
+    dropout: float = 0.0,
+) -> SpatialNetwork:
+    """A spatial transformer over SIM(2), its localiser four blocks of 20 at stride 2 and 20 hidden units."""
+    height, width = image_size
+    blocks = [ConvBlock(c, 20, stride=2) for c in (in_channels, 20, 20, 20)]
+    hidden = nn.Linear(20 * -(-height // 16) * -(-width // 16), 20)
+    pose = nn.Linear(20, 4)
+    nn.init.zeros_(pose.weight)
+    nn.init.zeros_(pose.bias)
+    localiser = nn.Sequential(*blocks, nn.Flatten(), hidden, nn.ReLU(), pose)
+    transformer = SpatialTransformer(localiser, interpolation=interpolation, padding=padding)
+    layers = stack_layers(stack, image_size)
+    classifier = ConvStack(in_channels, num_classes, layers, kernel=kernel, dropout=dropout)
+    return SpatialNetwork((in_channels, *image_size), transformer, classifier)
+
+
+def resnet32(
+    *, num_classes: int, image_size: ImageSize, in_channels: int, dropout: float = 0.0
+) -> PlainNetwork:
+    """The residual network of 32 layers on the image itself."""
+    return PlainNetwork((in_channels, *image_size), ResNet(in_channels, num_classes, dropout=dropout))
+
+
+def ptn_resnet32(
+    *,
+    num_classes: int,
+    image_size: ImageSize,
+    in_channels: int,
+    angles: int | None = None,
+    radii: int | None = None,
+    r_min_px: float = 1.0,
+    r_max_px: float | None = None,
+    law: Law = "log",
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+    heatmap: HeatmapActivation = "softplus",
+    origin_jitter_px: float = 2.0,
+    wrap: bool = True,
+    dropout: float = 0.0,
+) -> PolarNetwork:
+    """ResNet32 on the polar image; its origin predictor has 8 residual convolutions at 16 channels."""
+    height, width = image_size
+    body = nn.Sequential(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
+    transformer = PolarTransformer(
+        PolarGrid(
+            height if angles is None else angles,
+            width if radii is None else radii,
+            r_min_px=r_min_px,
+            r_max_px=r_max_px,
+            law=law,
+        ),
+        OriginPredictor(body, 16, activation=heatmap),
+        origin_jitter_px=origin_jitter_px,
+        interpolation=interpolation,
+        padding=padding,
+    )
+    classifier = ResNet(in_channels, num_classes, wrap=wrap, dropout=dropout)
+    return PolarNetwork((in_channels, *image_size), transformer, classifier)
+
+
+def cylindrical(
+    *,
+    num_classes: int,
+    image_size: ImageSize,
+    in_channels: int,
+    origin: Literal["learned", "center"] = "learned",
+    angles: int | None = None,
+    radii: int | None = None,
+    r_max_px: float | None = None,
+    law: Law = "linear",
+    interpolation: Interpolation = "bilinear",
+    heatmap: HeatmapActivation = "softplus",
+    origin_jitter_px: float = 0.0,
+    wrap: bool = True,
+    dropout: float = 0.0,
+) -> PolarNetwork:
+    """The cylindrical transformer network on cubes of voxels: (N, C, size, size, size) -> (N, num_classes)."""
+    size = image_size[0]
+    if image_size != (size, size):
+        raise InputError(f"the cylindrical network takes cubes: give image_size as one number, not {image_size}")
+    predictor = None
+    if origin == "learned":
+        channels = (in_channels * size, 32, 16, 8, 4)
+        blocks = [ConvBlock(c, d, kernel=5) for c, d in zip(channels[:-1], channels[1:], strict=True)]
+        predictor = OriginPredictor(nn.Sequential(*blocks), 4, activation=heatmap)
+    transformer = CylindricalTransformer(
+        size,
+        predictor,
+        angles=angles,
+        radii=radii,
+        law=law,
+        r_max_px=r_max_px,
+        origin_jitter_px=origin_jitter_px,
+        interpolation=interpolation,
+    )
+    classifier = ConvStack(
+        in_channels, num_classes, CYLINDER_LAYERS, head_kernel=1, wrap=wrap, dropout=dropout, dims=3
+    )
+    return PolarNetwork((in_channels, size, size, size), transformer, classifier)

@@ -1,0 +1,111 @@
+"""The stacks that classify an image, Cartesian or polar: S, B, L, ResNet32, and the 3-D stack.
+
+Each has `features` (the last feature maps) and `score` (feature maps to logits); `forward` is one after the
+other.
+"""
+
+import math
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ..layers import ChannelDropout, ConvBlock, ResidualBlock, make_conv
+from ..layers.blocks import Size
+
+Layers = list[tuple[int, Size]]
+"""(filters, stride) of each block."""
+
+Stack = Literal["s", "b", "l"]
+
+
+def halvings(image_size: tuple[int, int]) -> int:
+    """How many times an image is halved before the stack that suits 28 pixels: 1 at 42 pixels, 2 at 96."""
+    return max(0, round(math.log2(max(image_size) / 28)))
+
+
+def stack_layers(stack: Stack, image_size: tuple[int, int]) -> Layers:
+    """The blocks of a stack. The paper names them at 28, 42 and 96 pixels; other sizes follow the same rule."""
+    extra = halvings(image_size)
+    if stack == "s":
+        return [(20, 2)] * extra + [(20, stride) for stride in (1, 2, 1, 1, 1, 1)]
+    if stack == "b":
+        return _widening_layers((16, 32, 64), extra)
+    layers = _widening_layers((24, 48, 96), extra)
+    filters, stride = layers[0]
+    assert isinstance(stride, int)
+    # twice the angles, halved again at once: finer sampling pays only when the kernels still see far
+    return [(filters, (2 * stride, stride)), *layers[1:]]
+
+
+def _widening_layers(widths: tuple[int, int, int], extra: int) -> Layers:
+    first, second, third = widths
+    before = {0: (), 1: (1, 2)}.get(extra, (2,) * extra)
+    strides = (*before, 1, 1, 2, 1, 1, 2, 1, 1)
+    filters = (*(first,) * (len(before) + 2), *(second,) * 3, *(third,) * 3)
+    return list(zip(filters, strides, strict=True))
+
+
+class ConvStack(nn.Module):
+    """Blocks, a final convolution to the classes, and their average: (N, C, …) -> (N, num_classes)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        layers: Layers,
+        *,
+        kernel: int = 3,
+        head_kernel: int | None = None,
+        wrap: bool = False,
+        dropout: float = 0.0,
+        dims: Literal[2, 3] = 2,
+    ) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = []
+        channels = in_channels
+        for filters, stride in layers:
+            blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=stride, wrap=wrap, dims=dims))
+            channels = filters
+        self.features = nn.Sequential(*blocks)
+        self.dropout = ChannelDropout(dropout)
+        self.head = make_conv(channels, num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
+
+    def score(self, features: Tensor) -> Tensor:
+        """Feature maps -> logits."""
+        return self.head(self.dropout(features)).flatten(2).mean(dim=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.score(self.features(x))
+
+
+class ResNet(nn.Module):
+    """He et al.'s residual network for small images, 6n+2 layers deep: (N, C, H, W) -> (N, num_classes)."""
+
+    def __init__(
+        self, in_channels: int, num_classes: int, *, depth: int = 32, wrap: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        blocks = residual_stage(16, 16, (depth - 2) // 6, wrap=wrap)
+        blocks += residual_stage(16, 32, (depth - 2) // 6, stride=2, wrap=wrap)
+        blocks += residual_stage(32, 64, (depth - 2) // 6, stride=2, wrap=wrap)
+        self.features = nn.Sequential(ConvBlock(in_channels, 16, wrap=wrap), *blocks)
+        self.dropout = ChannelDropout(dropout)
+        self.head = nn.Linear(64, num_classes)
+
+    def score(self, features: Tensor) -> Tensor:
+        """Feature maps -> logits."""
+        return self.head(self.dropout(features).flatten(2).mean(dim=2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.score(self.features(x))
+
+
+def residual_stage(
+    in_channels: int, channels: int, count: int, *, stride: int = 1, wrap: bool = False
+) -> list[ResidualBlock]:
+    """`count` residual blocks, the first of which changes width and size."""
+    first = ResidualBlock(in_channels, channels, stride=stride, wrap=wrap)
+    return [first, *(ResidualBlock(channels, channels, wrap=wrap) for _ in range(count - 1))]
+
+
+CYLINDER_LAYERS: Layers = [(32, 1), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (128, 2), (128, 1)]

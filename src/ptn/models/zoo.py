@@ -1,0 +1,213 @@
+"""Every network by name: `create_model`, `list_models`, and weights with the configuration they need."""
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import InputError, unknown_name
+from ..files import atomic_path
+from . import builders
+from .networks import Network, ScoreSum
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+_BUILDERS: dict[str, Callable[..., Network]] = {
+    "ptn_s": partial(builders.polar, stack="s", origin="learned"),
+    "ptn_b": partial(builders.polar, stack="b", origin="learned"),
+    "ptn_l": partial(builders.polar, stack="l", origin="learned"),
+    "pcnn_s": partial(builders.polar, stack="s", origin="center"),
+    "pcnn_b": partial(builders.polar, stack="b", origin="center"),
+    "ccnn_s": partial(builders.ccnn, stack="s"),
+    "ccnn_b": partial(builders.ccnn, stack="b"),
+    "stn_s": partial(builders.stn, stack="s"),
+    "stn_b": partial(builders.stn, stack="b"),
+    "resnet32": builders.resnet32,
+    "ptn_resnet32": builders.ptn_resnet32,
+    "cylindrical": builders.cylindrical,
+}
+# scores summed over members; options go to the first
+_SUMS: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """All that is needed to build a model again."""
+
+    name: str
+    num_classes: int = 10
+    image_size: tuple[int, int] = (28, 28)
+    in_channels: int = 1
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("num_classes", "in_channels"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if len(self.image_size) != 2 or min(self.image_size) < 4:
+            raise InputError(f"image_size must be at least 4 pixels a side; got {self.image_size}")
+
+
+def list_models() -> list[str]:
+    """The names that `create_model` knows."""
+    return sorted([*_BUILDERS, *_SUMS])
+
+
+def list_pretrained() -> list[str]:
+    """The shipped weights, as `model.tag`."""
+    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
+
+
+def list_options(name: str) -> list[str]:
+    """The options that a model takes beyond classes, image size and channels."""
+    if name in _SUMS:
+        return list_options(_SUMS[name][0])
+    if name not in _BUILDERS:
+        raise unknown_name("model", name, list_models())
+    builder = _BUILDERS[name]
+    bound = builder.keywords if isinstance(builder, partial) else {}
+    fixed = {"num_classes", "image_size", "in_channels", *bound}
+    return [option for option in inspect.signature(builder).parameters if option not in fixed]
+
+
+def create_model(
+    name: str,
+    *,
+    num_classes: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    in_channels: int | None = None,
+    pretrained: str | Path | None = None,
+    **options: Any,
+) -> nn.Module:
+    """The network called `name`: images in [0, 1] (N, C, H, W) -> logits (N, num_classes).
+
+    Args:
+        num_classes, image_size, in_channels: None takes what the pretrained weights have, else 10, 28 and 1.
+            `image_size` is a number or (H, W); for voxels the side of the cube.
+        pretrained: a tag of shipped weights ("rotmnist", also as part of the name: "ptn_b.rotmnist"), or the
+            path of a `.safetensors` file that `save_weights` wrote. Another number of classes than theirs
+            gets a fresh final layer.
+        options: see `list_options(name)`.
+    """
+    if "." in name and pretrained is None:
+        name, pretrained = name.split(".", 1)
+    known = list_options(name)
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, known)
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    given: dict[str, Any] = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
+    given = {key: value for key, value in given.items() if value is not None}
+    if pretrained is None:
+        return build(ModelConfig(name, **given, options=options))
+
+    path = find_weights(name, pretrained)
+    saved = read_config(path)
+    if saved.name != name:
+        raise InputError(f"{path.name} holds weights of {saved.name}, not of {name}")
+    config = ModelConfig(**{**asdict(saved), **given, "options": {**saved.options, **options}})
+    model = build(config)
+    load_weights(model, path, fresh_head=config.num_classes != saved.num_classes)
+    return model
+
+
+def build(config: ModelConfig) -> nn.Module:
+    """The model that `config` describes, freshly initialised."""
+    size: dict[str, Any] = {
+        "num_classes": config.num_classes,
+        "image_size": config.image_size,
+        "in_channels": config.in_channels,
+    }
+    model: Network | ScoreSum
+    if config.name in _SUMS:
+        first, *others = _SUMS[config.name]
+        members = [_BUILDERS[first](**size, **config.options), *(_BUILDERS[m](**size) for m in others)]
+        model = ScoreSum(members)
+    elif config.name in _BUILDERS:
+        model = _BUILDERS[config.name](**size, **config.options)
+    else:
+        raise unknown_name("model", config.name, list_models())
+    model.config = config
+    return model
+
+
+def find_weights(name: str, pretrained: str | Path) -> Path:
+    """The file behind a pretrained tag or path."""
+    path = Path(pretrained)
+    if path.suffix == ".safetensors":
+        if not path.is_file():
+            raise InputError(f"no weights at {path}")
+        return path
+    shipped = WEIGHTS / f"{name}.{pretrained}.safetensors"
+    if not shipped.is_file():
+        tags = ", ".join(list_pretrained()) or "none"
+        raise InputError(f"no pretrained weights {name}.{pretrained}; available: {tags}")
+    return shipped
+
+
+def save_weights(
+    model: nn.Module, path: Path, *, half: bool = False, metadata: dict[str, str] | None = None
+) -> None:
+    """Write a model of this zoo and its configuration as safetensors, floats as float16 if `half`."""
+    from safetensors.torch import save_file
+
+    config: ModelConfig = model.config  # type: ignore[assignment]
+    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    if half:
+        tensors = {k: v.half() if v.is_floating_point() else v for k, v in tensors.items()}
+    with atomic_path(path) as temporary:
+        save_file(tensors, temporary, {**(metadata or {}), "config": json.dumps(asdict(config))})
+
+
+def read_config(path: Path) -> ModelConfig:
+    """The configuration inside a weights file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a safetensors file: {error}") from error
+    if "config" not in metadata:
+        raise InputError(f"{path} has no model configuration in it: was it written by ptn?")
+    values = json.loads(metadata["config"])
+    return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
+
+
+def load_weights(model: nn.Module, path: Path, *, fresh_head: bool = False) -> None:
+    """Load what `save_weights` wrote into `model`; `fresh_head` leaves the final layers as they are."""
+    from safetensors.torch import load_file
+
+    state = model.state_dict()
+    tensors = load_file(path)
+    if fresh_head:
+        tensors = {k: v for k, v in tensors.items() if ".classifier.head." not in f".{k}"}
+        tensors = {**{k: v for k, v in state.items() if k not in tensors}, **tensors}
+    for key, value in state.items():
+        if key not in tensors or tensors[key].shape != value.shape:
+            found = f"has shape {tuple(tensors[key].shape)}" if key in tensors else "is missing"
+            raise InputError(f"{path.name} does not fit this model: {key} {found}, {tuple(value.shape)} needed")
+    model.load_state_dict({k: tensors[k].to(state[k].dtype) for k in state})
+
+
+def load_model(path: str | Path) -> nn.Module:
+    """The model in a weights file, ready to use."""
+    return create_model(read_config(Path(path)).name, pretrained=path).eval()
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers training adjusts."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def build_on_meta(name: str, **settings: Any) -> nn.Module:
+    """A model without memory behind it, for counting."""
+    with torch.device("meta"):
+        return create_model(name, **settings)

@@ -1,0 +1,77 @@
+"""polar_unsample undoes polar_sample: no wedge at the seam, a stated PSNR, fill outside."""
+
+import math
+
+import pytest
+import torch
+
+from ptn import InputError, PolarGrid, polar_sample, polar_unsample
+
+
+def band_limited(size, period_px):
+    """Smooth random images (4, 2, size, size) without detail finer than `period_px`, in [0, 1]."""
+    coarse = torch.rand(4, 2, max(3, round(2 * size / period_px)), max(3, round(2 * size / period_px)))
+    images = torch.nn.functional.interpolate(coarse.double(), size=(size, size), mode="bicubic")
+    return images.clamp(0, 1)
+
+
+def psnr(a, b):
+    return -10 * math.log10((a - b).square().mean().item())
+
+
+@pytest.mark.parametrize(("law", "decibels"), [("log", 38), ("linear", 42)])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_band_limited_images_come_back(law, decibels, interpolation):
+    images = band_limited(64, period_px=16)
+    origin = torch.tensor([[0.0, 0.0], [0.1, -0.2], [0.015625, 0.015625], [-0.3, 0.3]], dtype=torch.float64)
+    grid = PolarGrid(256, 128, r_max_px=64, law=law)
+    polar = polar_sample(images, origin, grid, padding="border", interpolation=interpolation)
+    back = polar_unsample(polar, origin, grid, (64, 64), interpolation=interpolation)
+    assert psnr(back, images) > decibels
+
+
+def test_there_is_no_wedge_at_the_seam():
+    """Along the ray where the last row meets the first, the error is no larger than along the others."""
+    images = band_limited(65, period_px=16)
+    origin = torch.zeros(4, 2, dtype=torch.float64)
+    grid = PolarGrid(96, 96, r_max_px=32)
+    back = polar_unsample(polar_sample(images, origin, grid), origin, grid, (65, 65))
+    error = (back - images).abs().mean(dim=(0, 1))
+    ray = slice(40, 60)
+    seam = error[31:33, ray].mean()  # just above the +x axis, between the last row and the first
+    elsewhere = torch.stack((error[33:35, ray].mean(), error[31:33, 5:25].mean(), error[5:25, 31:33].mean()))
+    assert seam < 2 * elsewhere.max()
+
+
+def test_a_polar_image_that_varies_along_the_seam_is_continuous():
+    grid = PolarGrid(16, 8, r_max_px=20)
+    rows = torch.cos(2 * math.pi * torch.arange(16, dtype=torch.float64) / 16)
+    polar = rows[None, None, :, None].expand(1, 1, 16, 8)
+    image = polar_unsample(polar, torch.zeros(1, 2, dtype=torch.float64), grid, (41, 41))[0, 0]
+    assert (image[19, 30:38] - image[21, 30:38]).abs().max() < 1e-6
+    assert (image[20, 30:38] - 1).abs().max() < 1e-6
+
+
+def test_outside_r_max_is_fill():
+    grid = PolarGrid(8, 8, r_max_px=6)
+    image = polar_unsample(torch.ones(1, 1, 8, 8), torch.zeros(1, 2), grid, (20, 20), fill=0.25)
+    y, x = torch.meshgrid(torch.arange(20) - 9.5, torch.arange(20) - 9.5, indexing="ij")
+    inside = x**2 + y**2 <= 36
+    assert (image[0, 0][inside] == 1).all()
+    assert (image[0, 0][~inside] == 0.25).all()
+
+
+def test_gradients_are_right_even_where_the_origin_is_a_pixel():
+    grid = PolarGrid(6, 5)
+    polar = torch.rand(1, 1, 6, 5, dtype=torch.float64, requires_grad=True)
+    origin = torch.tensor([[0.13, -0.21]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda p, o: polar_unsample(p, o, grid, (7, 9)), (polar, origin))
+    on_pixel = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    polar_unsample(polar, on_pixel, grid, (7, 7)).sum().backward()
+    assert torch.isfinite(on_pixel.grad).all()
+    assert torch.isfinite(polar.grad).all()
+
+
+def test_a_polar_image_of_another_size_than_its_grid_is_an_error():
+    with pytest.raises(InputError, match=r"polar image is \(8, 8\) but the grid is \(8, 9\)"):
+        polar_unsample(torch.ones(1, 1, 8, 8), torch.zeros(1, 2), PolarGrid(8, 9), (20, 20))

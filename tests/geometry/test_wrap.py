@@ -1,0 +1,47 @@
+"""wrap_pad: circular along the angle, zero elsewhere, for any amount."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptn import InputError, wrap_pad
+
+amounts = st.tuples(st.integers(0, 9), st.integers(0, 9))
+
+
+@given(angles=st.integers(1, 5), radii=st.integers(1, 5), angle=amounts, radius=amounts)
+@settings(max_examples=50, deadline=None)
+def test_it_is_numpys_wrap_then_zeros(angles, radii, angle, radius):
+    x = torch.rand(2, 3, angles, radii)
+    expected = np.pad(x.numpy(), ((0, 0), (0, 0), angle, (0, 0)), mode="wrap")
+    expected = np.pad(expected, ((0, 0), (0, 0), (0, 0), radius))
+    assert np.array_equal(wrap_pad(x, (angle, radius)).numpy(), expected)
+
+
+def test_three_dimensions_wrap_only_the_angle():
+    x = torch.rand(1, 2, 4, 3, 5)
+    padded = wrap_pad(x, (2, 1, (0, 3)))
+    assert padded.shape == (1, 2, 8, 5, 8)
+    assert torch.equal(padded[:, :, 2:6, 1:4, :5], x)
+    assert torch.equal(padded[:, :, :2, 1:4, :5], x[:, :, 2:])
+    assert padded[:, :, :, 0].abs().max() == 0
+    assert padded[..., 5:].abs().max() == 0
+
+
+def test_one_number_pads_every_axis():
+    assert wrap_pad(torch.rand(1, 1, 4, 3), 2).shape == (1, 1, 8, 7)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pad", "says"),
+    [
+        ((4, 3), 1, "expected .N, C, angles, radii."),
+        ((1, 1, 4, 3), (1, 1, 1), "expected 2 amounts"),
+        ((1, 1, 4, 3), (1, -1), "cannot be negative"),
+    ],
+)
+def test_bad_padding_says_so(shape, pad, says):
+    with pytest.raises(InputError, match=says):
+        wrap_pad(torch.rand(shape), pad)
