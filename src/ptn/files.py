@@ -34,9 +34,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only their owner can read
-        with open(temporary, "rb") as stream:
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes files that only their owner can read
+        with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

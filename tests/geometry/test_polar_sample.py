@@ -86,9 +86,7 @@ def test_moving_image_and_origin_together_changes_nothing():
     grid = PolarGrid(16, 12, r_max_px=9)
     origin = torch.tensor([[0.02, -0.01]])
     step = torch.tensor([[-9 * 2 / 50, 6 * 2 / 40]])
-    assert torch.allclose(
-        polar_sample(images, origin, grid), polar_sample(moved, origin + step, grid), atol=1e-5
-    )
+    assert torch.allclose(polar_sample(images, origin, grid), polar_sample(moved, origin + step, grid), atol=1e-5)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border"])
@@ -124,14 +122,12 @@ def test_agrees_with_opencv_on_photographs(photographs, interpolation):
 
 
 def test_log_law_agrees_with_opencv_at_the_papers_points(photographs):
-    """`warpPolar`'s own log law has radius exp(kx) - 1, so OpenCV gets the points and we compare the reading."""
+    """`warpPolar`'s own log law has radius exp(kx) - 1, so OpenCV gets our points and reads there."""
     image = photographs[0]
     radius = (0.5 * np.hypot(120, 160)) ** (np.arange(64) / 64)
     angle = 2 * np.pi * np.arange(48)[:, None] / 48
     x, y = 99.5 + radius * np.cos(angle), 49.5 + radius * np.sin(angle)
-    theirs = cv2.remap(
-        image.permute(1, 2, 0).numpy(), x.astype(np.float32), y.astype(np.float32), cv2.INTER_LINEAR
-    )
+    theirs = cv2.remap(image.permute(1, 2, 0).numpy(), x.astype(np.float32), y.astype(np.float32), cv2.INTER_LINEAR)
     origin = torch.tensor([[(2 * 99.5 + 1) / 160 - 1, (2 * 49.5 + 1) / 120 - 1]])
     ours = polar_sample(image[None], origin, PolarGrid(48, 64))[0].permute(1, 2, 0)
     difference = (ours - torch.from_numpy(theirs)).abs() * 255

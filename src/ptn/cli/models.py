@@ -61,9 +61,8 @@ def _rows(name: str) -> list[dict[str, Any]]:
     rows = []
     for settings in _inputs()[name]:
         model = build_on_meta(name, **settings)
-        shape = (model.members[0] if hasattr(model, "members") else model).input_shape
         classes = settings.get("num_classes", 10)
         rows.append(
-            {"model": name, "input": list(shape), "classes": classes, "params": count_parameters(model)}
+            {"model": name, "input": list(model.input_shape), "classes": classes, "params": count_parameters(model)}
         )
     return rows

@@ -1,11 +1,15 @@
 """`ptn polar`: photographs to log-polar images and back."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..geometry.grid import Law
+    from ..geometry.interpolate import Interpolation
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +45,7 @@ def convert(
     if inverse:
         if point is not None or angles or radii or r_max or law != "log" or r_min != 1.0:
             raise InputError("--inverse takes origin and grid from the polar images: leave those options out")
-        written = polar_files.from_polar(images, output, interpolation=interpolation)
+        written = polar_files.from_polar(images, output, interpolation=cast("Interpolation", interpolation))
     else:
         written = polar_files.to_polar(
             images,
@@ -49,10 +53,10 @@ def convert(
             origin=point or (0.0, 0.0),
             angles=angles,
             radii=radii,
-            law=law,
+            law=cast("Law", law),
             r_min_px=r_min,
             r_max_px=r_max,
-            interpolation=interpolation,
+            interpolation=cast("Interpolation", interpolation),
         )
     for path in written:
         print(path)

@@ -96,5 +96,6 @@ class PolarGrid:
     def _check_span(self, r_max: float) -> None:
         if self.law == "log" and r_max <= self.r_min_px:
             raise InputError(
-                f"r_max ({r_max:g} px) must exceed r_min ({self.r_min_px:g} px): use a larger image or a smaller r_min_px"
+                f"r_max ({r_max:g} px) must exceed r_min ({self.r_min_px:g} px): "
+                "use a larger image or a smaller r_min_px"
             )

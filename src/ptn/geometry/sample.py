@@ -104,9 +104,7 @@ def polar_unsample(
     middle = polar[..., :1].mean(dim=-2, keepdim=True).expand(-1, -1, grid.angles, margin)
     padded = wrap_pad(torch.cat((middle, polar), dim=-1), (margin, 0))
     column = column.clamp(max=grid.radii - 1)
-    images = interpolate(
-        padded, column + margin, row + margin, interpolation=interpolation, padding="border"
-    )
+    images = interpolate(padded, column + margin, row + margin, interpolation=interpolation, padding="border")
     outside = (squared > grid.outer_radius(size) ** 2)[:, None]
     images = torch.where(outside, fill, images)
     finite = torch.isfinite(origin).all(dim=1)[:, None, None, None]

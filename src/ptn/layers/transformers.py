@@ -55,9 +55,7 @@ class PolarTransformer(nn.Module):
             check_finite=check_finite,
         )
 
-    def forward(
-        self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """`guide` is what the predictor looks at if not the images themselves: a normalised copy, say."""
         if origin is not None:
             return self.sample(images, origin)
@@ -109,9 +107,7 @@ class CylindricalTransformer(nn.Module):
         """The cylindrical image around `axis_xy`."""
         return unfold_slices(self.polar.sample(fold_slices(volumes), axis_xy), volumes.shape[1])
 
-    def forward(
-        self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         slices = None if guide is None else fold_slices(guide)
         return unfold_slices(self.polar(fold_slices(volumes), axis_xy, guide=slices), volumes.shape[1])
 
@@ -159,4 +155,3 @@ class SpatialTransformer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.sample(images, self.locate(images))
-

@@ -1,6 +1,6 @@
 """Whole networks, by name."""
 
-from .networks import Explanation, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
+from .networks import Explanation, Model, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
 from .zoo import (
     ModelConfig,
     count_parameters,
@@ -14,6 +14,7 @@ from .zoo import (
 
 __all__ = [
     "Explanation",
+    "Model",
     "ModelConfig",
     "Network",
     "PlainNetwork",

@@ -1,5 +1,6 @@
 """How each named network is put together. The keyword options of a builder are those of `create_model`."""
 
+from itertools import pairwise
 from typing import Literal
 
 from torch import nn
@@ -91,9 +92,7 @@ def polar(
     return PolarNetwork((in_channels, *image_size), transformer, classifier)
 
 
-def block_predictor(
-    in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation
-) -> OriginPredictor:
+def block_predictor(in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation) -> OriginPredictor:
     """The paper's origin predictor: three blocks of 20, stride 2 on the first, on the first two at 96 pixels."""
     halved = min(3, max(1, halvings(image_size)))
     strides = (2,) * halved + (1,) * (3 - halved)
@@ -127,9 +126,7 @@ def stn(
     return SpatialNetwork((in_channels, *image_size), transformer, classifier)
 
 
-def resnet32(
-    *, num_classes: int, image_size: ImageSize, in_channels: int, dropout: float = 0.0
-) -> PlainNetwork:
+def resnet32(*, num_classes: int, image_size: ImageSize, in_channels: int, dropout: float = 0.0) -> PlainNetwork:
     """The residual network of 32 layers on the image itself."""
     return PlainNetwork((in_channels, *image_size), ResNet(in_channels, num_classes, dropout=dropout))
 
@@ -194,7 +191,7 @@ def cylindrical(
     predictor = None
     if origin == "learned":
         channels = (in_channels * size, 32, 16, 8, 4)
-        blocks = [ConvBlock(c, d, kernel=5) for c, d in zip(channels[:-1], channels[1:], strict=True)]
+        blocks = [ConvBlock(c, d, kernel=5) for c, d in pairwise(channels)]
         predictor = OriginPredictor(nn.Sequential(*blocks), 4, activation=heatmap)
     transformer = CylindricalTransformer(
         size,

@@ -5,6 +5,7 @@ other.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ..layers import ChannelDropout, ConvBlock, ResidualBlock, make_conv
 from ..layers.blocks import Size
 
-Layers = list[tuple[int, Size]]
+Layers = Sequence[tuple[int, Size]]
 """(filters, stride) of each block."""
 
 Stack = Literal["s", "b", "l"]
@@ -30,14 +31,12 @@ def stack_layers(stack: Stack, image_size: tuple[int, int]) -> Layers:
         return [(20, 2)] * extra + [(20, stride) for stride in (1, 2, 1, 1, 1, 1)]
     if stack == "b":
         return _widening_layers((16, 32, 64), extra)
-    layers = _widening_layers((24, 48, 96), extra)
-    filters, stride = layers[0]
-    assert isinstance(stride, int)
+    (filters, stride), *others = _widening_layers((24, 48, 96), extra)
     # twice the angles, halved again at once: finer sampling pays only when the kernels still see far
-    return [(filters, (2 * stride, stride)), *layers[1:]]
+    return [(filters, (2 * stride, stride)), *others]
 
 
-def _widening_layers(widths: tuple[int, int, int], extra: int) -> Layers:
+def _widening_layers(widths: tuple[int, int, int], extra: int) -> list[tuple[int, int]]:
     first, second, third = widths
     before = {0: (), 1: (1, 2)}.get(extra, (2,) * extra)
     strides = (*before, 1, 1, 2, 1, 1, 2, 1, 1)

@@ -160,18 +160,19 @@ class ScoreSum(nn.Module):
 
     config: "ModelConfig"
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
+    def __init__(self, members: Sequence[Network]) -> None:
         super().__init__()
         if not members:
             raise InputError("a sum of scores needs at least one network")
         self.members = nn.ModuleList(members)
+        self.input_shape = members[0].input_shape
 
     def forward(self, images: Tensor) -> Tensor:
         return self._sum([member(images) for member in self.members])
 
     def explain(self, images: Tensor) -> Explanation:
         """The first member's explanation with the logits of the sum."""
-        parts: list[Explanation] = [member.explain(images) for member in self.members]
+        parts = [member.explain(images) for member in self.members if isinstance(member, Network)]
         first = parts[0]
         logits = self._sum([part.logits for part in parts])
         return Explanation(logits, first.feature_maps, first.origins, first.heatmaps, first.polar_images)
@@ -179,3 +180,7 @@ class ScoreSum(nn.Module):
     def _sum(self, logits: list[Tensor]) -> Tensor:
         scores = torch.stack([member.log_softmax(dim=1) for member in logits])
         return scores.logsumexp(dim=0) - math.log(len(logits))
+
+
+Model = Network | ScoreSum
+"""What `create_model` returns."""

@@ -14,7 +14,7 @@ from torch import nn
 from ..errors import InputError, unknown_name
 from ..files import atomic_path
 from . import builders
-from .networks import Network, ScoreSum
+from .networks import Model, Network, ScoreSum
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -22,8 +22,8 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
     "ptn_s": partial(builders.polar, stack="s", origin="learned"),
     "ptn_b": partial(builders.polar, stack="b", origin="learned"),
     "ptn_l": partial(builders.polar, stack="l", origin="learned"),
-    "pcnn_s": partial(builders.polar, stack="s", origin="center"),
-    "pcnn_b": partial(builders.polar, stack="b", origin="center"),
+    "pcnn_s": partial(builders.polar, stack="s", origin="center", heatmap="linear"),
+    "pcnn_b": partial(builders.polar, stack="b", origin="center", heatmap="linear"),
     "ccnn_s": partial(builders.ccnn, stack="s"),
     "ccnn_b": partial(builders.ccnn, stack="b"),
     "stn_s": partial(builders.stn, stack="s"),
@@ -71,6 +71,7 @@ def list_options(name: str) -> list[str]:
     if name not in _BUILDERS:
         raise unknown_name("model", name, list_models())
     builder = _BUILDERS[name]
+    # what the registry binds is what makes the name: not for the caller to change
     bound = builder.keywords if isinstance(builder, partial) else {}
     fixed = {"num_classes", "image_size", "in_channels", *bound}
     return [option for option in inspect.signature(builder).parameters if option not in fixed]
@@ -84,7 +85,7 @@ def create_model(
     in_channels: int | None = None,
     pretrained: str | Path | None = None,
     **options: Any,
-) -> nn.Module:
+) -> Model:
     """The network called `name`: images in [0, 1] (N, C, H, W) -> logits (N, num_classes).
 
     Args:
@@ -118,14 +119,14 @@ def create_model(
     return model
 
 
-def build(config: ModelConfig) -> nn.Module:
+def build(config: ModelConfig) -> Model:
     """The model that `config` describes, freshly initialised."""
     size: dict[str, Any] = {
         "num_classes": config.num_classes,
         "image_size": config.image_size,
         "in_channels": config.in_channels,
     }
-    model: Network | ScoreSum
+    model: Model
     if config.name in _SUMS:
         first, *others = _SUMS[config.name]
         members = [_BUILDERS[first](**size, **config.options), *(_BUILDERS[m](**size) for m in others)]
@@ -152,18 +153,15 @@ def find_weights(name: str, pretrained: str | Path) -> Path:
     return shipped
 
 
-def save_weights(
-    model: nn.Module, path: Path, *, half: bool = False, metadata: dict[str, str] | None = None
-) -> None:
+def save_weights(model: Model, path: Path, *, half: bool = False, metadata: dict[str, str] | None = None) -> None:
     """Write a model of this zoo and its configuration as safetensors, floats as float16 if `half`."""
     from safetensors.torch import save_file
 
-    config: ModelConfig = model.config  # type: ignore[assignment]
     tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     if half:
         tensors = {k: v.half() if v.is_floating_point() else v for k, v in tensors.items()}
     with atomic_path(path) as temporary:
-        save_file(tensors, temporary, {**(metadata or {}), "config": json.dumps(asdict(config))})
+        save_file(tensors, temporary, {**(metadata or {}), "config": json.dumps(asdict(model.config))})
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -181,7 +179,7 @@ def read_config(path: Path) -> ModelConfig:
     return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
 
 
-def load_weights(model: nn.Module, path: Path, *, fresh_head: bool = False) -> None:
+def load_weights(model: Model, path: Path, *, fresh_head: bool = False) -> None:
     """Load what `save_weights` wrote into `model`; `fresh_head` leaves the final layers as they are."""
     from safetensors.torch import load_file
 
@@ -197,7 +195,7 @@ def load_weights(model: nn.Module, path: Path, *, fresh_head: bool = False) -> N
     model.load_state_dict({k: tensors[k].to(state[k].dtype) for k in state})
 
 
-def load_model(path: str | Path) -> nn.Module:
+def load_model(path: str | Path) -> Model:
     """The model in a weights file, ready to use."""
     return create_model(read_config(Path(path)).name, pretrained=path).eval()
 
@@ -207,7 +205,7 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def build_on_meta(name: str, **settings: Any) -> nn.Module:
+def build_on_meta(name: str, **settings: Any) -> Model:
     """A model without memory behind it, for counting."""
     with torch.device("meta"):
         return create_model(name, **settings)

@@ -1,0 +1,47 @@
+# Python 3.11 or newer and pip are all that is needed; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+MARK := $(VENV)/.ready
+
+.PHONY: demo test test-all test-slow lint bench clean
+
+## demo: set up and see what a log-polar image does (writes out/logpolar.png)
+demo: $(MARK)-demo
+	$(BIN)/ptn quickstart -o out
+
+## test: lint, types and the quick tests
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+## test-all: the quick tests and those that take longer
+test-all: test test-slow
+
+test-slow: $(MARK)-dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(MARK)-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+## bench: how long import and construction take
+bench: $(MARK)-dev
+	$(BIN)/python benchmarks/startup.py
+
+clean:
+	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ptn needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(MARK)-demo: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[data,figures]'
+	@touch $@
+
+$(MARK)-dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@

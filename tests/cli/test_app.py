@@ -1,0 +1,34 @@
+"""The command line as a whole: help, version, and mistakes in one line."""
+
+import subprocess
+import sys
+
+import ptn
+
+
+def test_help_lists_the_commands(ptn_cli):
+    outcome = ptn_cli("--help")
+    assert outcome.code == 0
+    for command in ("models", "polar", "quickstart"):
+        assert command in outcome.out
+
+
+def test_without_a_command_it_shows_help(ptn_cli):
+    assert "Usage" in ptn_cli().out
+
+
+def test_version(ptn_cli):
+    assert ptn_cli("--version") == (0, f"ptn {ptn.__version__}\n", "")
+
+
+def test_mistakes_are_one_line_and_exit_2(ptn_cli):
+    for arguments in (["modles"], ["models", "--jason"], ["polar"], ["polar", "x.png"]):
+        outcome = ptn_cli(*arguments)
+        assert outcome.code == 2, arguments
+        assert outcome.err.startswith("ptn: ")
+        assert outcome.err.count("\n") == 1, outcome.err
+
+
+def test_it_runs_as_a_module():
+    out = subprocess.run([sys.executable, "-m", "ptn", "--version"], capture_output=True, text=True, check=True)
+    assert out.stdout == f"ptn {ptn.__version__}\n"

@@ -1,0 +1,34 @@
+"""torch.compile(model) gives the eager answer, forward and backward."""
+
+import pytest
+import torch
+
+import ptn
+
+
+def check(name):
+    torch._dynamo.reset()
+    torch.manual_seed(2)
+    model = ptn.create_model(name, image_size=20, num_classes=4).eval()
+    images = torch.rand(2, *model.input_shape)
+    compiled = torch.compile(model, fullgraph=True)
+    expected, actual = model(images), compiled(images)
+    assert torch.allclose(actual, expected, atol=1e-4)
+    gradients = []
+    for logits in (expected, actual):
+        model.zero_grad()
+        logits.square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert torch.allclose(gradients[0], gradients[1], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("default")
+def test_compiled_ptn_s_gives_the_eager_answer():
+    check("ptn_s")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", [name for name in ptn.list_models() if name != "ptn_s"])
+def test_every_compiled_model_gives_the_eager_answer(name):
+    check(name)

@@ -1,0 +1,122 @@
+"""What the networks promise: turns leave the logits, sums are sums of scores, bad images are named."""
+
+import pytest
+import torch
+
+import ptn
+from ptn.models import ScoreSum
+
+
+def exact(name, **options):
+    torch.manual_seed(1)
+    return ptn.create_model(name, **options).double().eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("pcnn_s", {"angles": 32}),
+        ("pcnn_b", {"angles": 32}),
+        ("ptn_s", {"angles": 32}),
+        ("ptn_b", {"angles": 32}),
+        ("ptn_l", {"angles": 64}),
+        ("ptn_resnet32", {"angles": 32}),
+    ],
+)
+def test_a_quarter_turn_about_a_given_origin_leaves_the_logits(name, options):
+    """Exact where a quarter of the angles is a multiple of the total stride."""
+    model = exact(name, **options)
+    images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
+    middle = torch.zeros(3, 2, dtype=torch.float64)
+    logits = model(images, origin=middle)
+    for quarters in (1, 2, 3):
+        turned = model(images.rot90(quarters, (2, 3)), origin=middle)
+        assert torch.allclose(turned, logits, atol=1e-9)
+    assert logits.std(dim=0).max() > 1e-3
+
+
+def test_a_quarter_turn_about_z_leaves_the_cylindrical_logits():
+    model = exact("cylindrical", image_size=16)
+    volumes = torch.rand(2, 1, 16, 16, 16, dtype=torch.float64)
+    axis = torch.zeros(2, 2, dtype=torch.float64)
+    turned = model(volumes.rot90(1, (2, 3)), origin=axis)
+    assert torch.allclose(turned, model(volumes, origin=axis), atol=1e-9)
+
+
+def test_without_wrap_padding_a_turn_changes_the_logits():
+    model = exact("pcnn_s", wrap=False)
+    images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
+    assert (model(images.rot90(1, (2, 3))) - model(images)).abs().max() > 1e-6
+
+
+def test_outside_the_image_is_black_whatever_the_normalisation():
+    """The frame of the image must not show in the polar image of a digit on black."""
+    model = exact("ptn_s")
+    model.set_normalization([0.13], [0.31])
+    images = torch.zeros(1, 1, 28, 28, dtype=torch.float64)
+    polar = model.explain(images).polar_images
+    assert polar.abs().max() == 0
+
+
+def test_a_shift_moves_the_given_origin_and_nothing_else():
+    images = torch.zeros(1, 1, 42, 42, dtype=torch.float64)
+    model = exact("ptn_s", image_size=42, r_max_px=10.0)
+    images[..., 12:22, 14:24] = torch.rand(10, 10)
+    origin = torch.tensor([[-0.1, -0.2]], dtype=torch.float64)
+    step = torch.tensor([[8 * 2 / 42, 5 * 2 / 42]], dtype=torch.float64)
+    moved = model(images.roll((5, 8), (2, 3)), origin=origin + step)
+    assert torch.allclose(moved, model(images, origin=origin), atol=1e-9)
+
+
+def test_normalisation_is_part_of_the_model():
+    model = exact("ccnn_s")
+    images = torch.rand(2, 1, 28, 28, dtype=torch.float64)
+    plain = model((images - 0.2) / 0.5)
+    model.set_normalization([0.2], [0.5])
+    assert torch.allclose(model(images), plain, atol=1e-6)
+    assert {"mean", "std"} <= set(model.state_dict())
+
+
+def test_ptn_cnn_sums_the_softmax_scores():
+    model = ptn.create_model("ptn_cnn_b").eval()
+    images = torch.rand(4, 1, 28, 28)
+    scores = [member(images).softmax(1) for member in model.members]
+    assert torch.allclose(model(images).softmax(1), sum(scores) / 2, atol=1e-6)
+
+
+def test_an_empty_sum_is_an_error():
+    with pytest.raises(ptn.InputError, match="at least one network"):
+        ScoreSum([])
+
+
+def test_an_empty_batch_gives_no_logits():
+    for name in ("ptn_s", "stn_s", "resnet32"):
+        assert ptn.create_model(name).eval()(torch.rand(0, 1, 28, 28)).shape == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        (torch.rand(1, 1, 28), "expected a tensor"),
+        (torch.rand(1, 3, 28, 28), r"takes \(N, 1, 28, 28\); got \(1, 3, 28, 28\)"),
+        (torch.rand(1, 1, 32, 32), "create the model with other image_size"),
+        (torch.zeros(1, 1, 28, 28, dtype=torch.uint8), "divide bytes by 255"),
+    ],
+)
+@pytest.mark.parametrize("name", ["ccnn_s", "ptn_s", "stn_s", "ptn_cnn_b"])
+def test_images_that_do_not_fit_are_named(name, images, says):
+    with pytest.raises(ptn.InputError, match=says):
+        ptn.create_model(name)(images)
+
+
+def test_a_nan_origin_is_an_error_but_a_broken_network_gives_nan():
+    model = ptn.create_model("ptn_s").eval()
+    with pytest.raises(ptn.InputError, match="not finite"):
+        model(torch.rand(1, 1, 28, 28), origin=torch.tensor([[float("nan"), 0.0]]))
+    torch.nn.init.constant_(model.transformer.predictor.head.bias, torch.nan)
+    assert torch.isnan(model(torch.rand(1, 1, 28, 28))).all()
+
+
+def test_normalisation_of_the_wrong_length_is_named():
+    with pytest.raises(ptn.InputError, match="mean must have 1 values"):
+        ptn.create_model("ptn_s").set_normalization([0.1, 0.2], [1, 1])
