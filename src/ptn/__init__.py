@@ -1,5 +1,6 @@
 """Polar Transformer Networks: differentiable log-polar geometry, layers and networks for PyTorch."""
 
+from .data import list_datasets, load_dataset, load_folder
 from .errors import InputError
 from .geometry import PolarGrid, cylindrical_sample, polar_sample, polar_unsample, similarity_warp, wrap_pad
 from .layers import (
@@ -27,8 +28,11 @@ __all__ = [
     "create_model",
     "cylindrical_sample",
     "heatmap_centroid",
+    "list_datasets",
     "list_models",
     "list_pretrained",
+    "load_dataset",
+    "load_folder",
     "load_model",
     "polar_sample",
     "polar_unsample",

@@ -182,6 +182,16 @@ def test_a_tile_shows_the_box_in_its_middle():
     assert tile[1, 39, 24] == pytest.approx(123, abs=1)  # the bottom
 
 
+@pytest.mark.parametrize("side", [20.0, 32.0, 75.0])
+def test_a_tile_is_cut_as_if_the_whole_photo_were_resampled(side):
+    photo = RANDOM.integers(0, 256, (240, 260, 3), dtype=np.uint8)
+    tile, _ = cut_tile(photo, np.array([100.3, 90.6, side, side - 7]))
+    reach, x, y = 0.75 * side, 100.3 + side / 2, 90.6 + (side - 7) / 2
+    area = (x - reach, y - reach, x + reach, y + reach)
+    whole = Image.fromarray(photo).resize((48, 48), Image.Resampling.BICUBIC, box=area)
+    assert np.abs(tile.transpose(1, 2, 0) - np.asarray(whole).astype(int)).max() <= 1
+
+
 def test_beyond_the_photo_its_edge_is_repeated():
     photo = np.full((40, 40, 3), 90, dtype=np.uint8)
     photo[:, 0] = 200

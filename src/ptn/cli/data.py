@@ -47,6 +47,7 @@ def list_sets(as_json: AsJson = False) -> None:
         print(json.dumps(rows, indent=2))
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
@@ -55,7 +56,7 @@ def list_sets(as_json: AsJson = False) -> None:
     for info in list_datasets():
         splits = "\n".join(f"{split} {count:,}" for split, count in info.splits.items())
         shape = "×".join(map(str, info.shape))
-        table.add_row(info.name, info.description, splits, shape, info.files, info.command)
+        table.add_row(*map(escape, (info.name, info.description, splits, shape, info.files, info.command)))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
@@ -97,10 +98,10 @@ def check_sets(
     if as_json:
         print(json.dumps(rows, indent=2))
     else:
-        _print_checks(rows)
-    failed = [row for row in rows if row["state"] in ("missing", "wrong")]
+        _print_checks(rows, with_problems=not names)
+    failed = dict.fromkeys(row["problem"] for row in rows if row["state"] in ("missing", "wrong"))
     if names and failed:
-        raise InputError(failed[0]["problem"])
+        raise InputError("; ".join(failed))
 
 
 def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
     return row
 
 
-def _print_checks(rows: list[dict[str, Any]]) -> None:
+def _print_checks(rows: list[dict[str, Any]], *, with_problems: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -137,8 +138,9 @@ def _print_checks(rows: list[dict[str, Any]]) -> None:
         table.add_row(*cells, escape(row.get("source", "")), row.get("sha256", "")[:16])
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
-    for problem in dict.fromkeys(row["problem"] for row in rows if "problem" in row):
-        console.print(escape(problem), soft_wrap=True, highlight=False)
+    if with_problems:
+        for problem in dict.fromkeys(row["problem"] for row in rows if "problem" in row):
+            print(problem)
 
 
 def _per_class(classes: dict[str, int]) -> str:

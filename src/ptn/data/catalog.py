@@ -158,7 +158,8 @@ _ENTRIES = (
     ),
     replace(
         _digits("rotmnist", "MNIST digits turned by any angle: the original, or made from MNIST", "source"),
-        files=f"rotmnist/mnist_rotation_new.zip, its two .amat files or rotated_*.npz; or {_MNIST_FILES}",
+        files="rotmnist/mnist_rotation_new.zip (ptn data fetch rotmnist), the two .amat files in it, or "
+        f"rotmnist/rotated_{{train,valid,test}}.npz; otherwise {_MNIST_FILES}",
         load=load_rotmnist,
     ),
     _digits("mnist-r", "MNIST digits turned by up to 90° either way"),

@@ -32,7 +32,7 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
 def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
     for key in metas[0]:
-        values = [meta.get(key) for meta in metas]
+        values: list[Any] = [meta.get(key) for meta in metas]
         kinds = {type(value) for value in values}
         if kinds == {Tensor}:
             joined[key] = torch.cat(values)

@@ -1,5 +1,6 @@
 """Image files as tensors and back: grey, colour, with or without alpha, 8 or 16 bits."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,15 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
             picture = ImageOps.exif_transpose(file)
     except FileNotFoundError:
         raise InputError(f"no file at {path}") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (
+        UnidentifiedImageError,
+        OSError,
+        EOFError,
+        SyntaxError,
+        ValueError,
+        struct.error,
+        Image.DecompressionBombError,
+    ) as error:
         raise InputError(f"{path} is not an image that can be read: {error}") from error
     if picture.mode in ("I;16", "I;16B", "I;16L", "I"):
         values = np.asarray(picture).astype(np.float32) / 65535
