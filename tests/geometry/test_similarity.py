@@ -85,3 +85,13 @@ def test_parameters_have_gradients():
 def test_parameters_of_the_wrong_shape_are_named():
     with pytest.raises(InputError, match=r"rotation must be a number or have shape \(2,\); got \(3,\)"):
         similarity_warp(torch.rand(2, 1, 5, 5), rotation=torch.zeros(3))
+
+
+def test_every_slice_of_a_volume_is_warped_like_an_image():
+    volumes = torch.rand(2, 3, 10, 8, 4)
+    angle = torch.tensor([0.4, -1.1])
+    warped = similarity_warp(volumes, rotation=angle, size=(6, 9))
+    assert warped.shape == (2, 3, 9, 6, 4)
+    for z in range(4):
+        image = similarity_warp(volumes[..., z].transpose(2, 3), rotation=angle, size=(6, 9))
+        assert torch.allclose(warped[..., z].transpose(2, 3), image, atol=1e-6)

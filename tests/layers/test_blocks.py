@@ -85,7 +85,7 @@ def test_even_kernels_are_refused_where_the_size_must_stay():
 
 
 def test_dropout_drops_whole_maps_in_training_only():
-    layer = ChannelDropout(0.25)
+    layer = ChannelDropout(20, 0.25)
     x = torch.ones(200, 20, 3, 3)
     out = layer(x)
     per_map = out.flatten(2)
@@ -94,11 +94,13 @@ def test_dropout_drops_whole_maps_in_training_only():
     assert torch.equal(layer.eval()(x), x)
 
 
-def test_dropout_draws_from_its_own_generator():
-    layer = ChannelDropout(0.5)
-    x = torch.ones(4, 8, 2, 2)
-    layer.generator = torch.Generator().manual_seed(3)
-    first = layer(x)
-    torch.rand(7)
-    layer.generator = torch.Generator().manual_seed(3)
-    assert torch.equal(layer(x), first)
+def test_dropout_takes_the_noise_it_is_given():
+    layer = ChannelDropout(3, 0.5)
+    layer.noise = torch.tensor([[0.1, 0.6, 0.5], [0.9, 0.2, 0.49]])
+    out = layer(torch.ones(2, 3, 2, 2))
+    assert out[:, :, 0, 0].tolist() == [[0, 2, 2], [2, 0, 0]]
+
+
+def test_dropout_of_everything_is_refused():
+    with pytest.raises(InputError, match="dropout must be at least 0 and less than 1"):
+        ChannelDropout(4, 1.0)

@@ -69,6 +69,8 @@ class DigitSpec:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
+        if self.clutter and min(self.splits.values()) < 2:
+            raise InputError("clutter is cut from the other digits of a split, so every split needs two or more")
 
 
 _TRAIN_TEST = {"train": 60_000, "test": 10_000}

@@ -38,8 +38,8 @@ Fit = Literal["resize", "pad"]
 Listing = dict[str, list[Path]]
 
 
-class _Read(NamedTuple):
-    """What became of one file: its image and the sha256 of its bytes, or the fault it has."""
+class FittedImage(NamedTuple):
+    """What became of one file: its image, uint8 (C, H, W), and the sha256 of its bytes, or the fault it has."""
 
     image: Tensor | None
     sha256: str
@@ -85,7 +85,7 @@ def load_folder(
     files = [path for paths in chosen.values() for path in paths]
     labels = [classes.index(name) for name, paths in chosen.items() for _ in paths]
     with ThreadPoolExecutor() as pool:
-        results = list(pool.map(lambda path: _read(path, (height, width), colours, fit), files))
+        results = list(pool.map(lambda path: read_fitted(path, (height, width), colours, fit), files))
 
     images, kept, digests, skipped = [], [], {}, []
     for index, (path, result) in enumerate(zip(files, results, strict=True)):
@@ -181,18 +181,19 @@ def _decide_channels(listings: dict[str, Listing]) -> Literal[1, 3]:
     return 1
 
 
-def _read(path: Path, size: tuple[int, int], channels: int, fit: Fit) -> _Read:
+def read_fitted(path: Path, size: tuple[int, int], channels: int, fit: Fit) -> FittedImage:
+    """The image in a file, brought to `size` and `channels` as `load_folder` does."""
     try:
         picture, _ = read_image(path)
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except InputError as error:
-        return _Read(None, "", str(error))
+        return FittedImage(None, "", str(error))
     # A damaged file can fail anywhere in a decoder, with whatever exception its bytes lead to.
     except Exception as error:
-        return _Read(None, "", f"{path}: {(str(error) or type(error).__name__).splitlines()[0]}")
+        return FittedImage(None, "", f"{path}: {(str(error) or type(error).__name__).splitlines()[0]}")
     picture = _fit(_with_channels(picture, channels), size, fit)
-    return _Read((picture * 255).round().byte(), digest, "")
+    return FittedImage((picture * 255).round().byte(), digest, "")
 
 
 def _with_channels(picture: Tensor, channels: int) -> Tensor:

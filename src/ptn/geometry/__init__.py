@@ -1,9 +1,10 @@
 """Where pixels come from: pure functions of tensors, no parameters."""
 
 from .grid import PolarGrid
-from .sample import cylindrical_sample, fold_slices, origin_px, polar_sample, polar_unsample, unfold_slices
+from .sample import cylindrical_sample, origin_px, polar_sample, polar_unsample
 from .shift import measure_shift
 from .similarity import similarity_warp
+from .slices import fold_slices, unfold_slices
 from .wrap import wrap_angle, wrap_pad
 
 __all__ = [

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..errors import InputError, check_choice
 from .grid import PolarGrid
 from .interpolate import Interpolation, Padding, check_images, check_options, coordinate_dtype, interpolate
+from .slices import fold_slices, unfold_slices
 from .wrap import wrap_pad
 
 Backend = Literal["auto", "torch"]
@@ -139,17 +140,6 @@ def cylindrical_sample(
         check_finite=check_finite,
     )
     return unfold_slices(polar, volumes.shape[1])
-
-
-def fold_slices(volumes: Tensor) -> Tensor:
-    """Volumes as images with z among the channels: (N, C, X, Y, Z) -> (N, C·Z, Y, X)."""
-    count, channels, width, height, depth = volumes.shape
-    return volumes.permute(0, 1, 4, 3, 2).reshape(count, channels * depth, height, width)
-
-
-def unfold_slices(polar: Tensor, channels: int) -> Tensor:
-    """Polar images of folded slices as cylindrical images: (N, C·Z, angles, radii) -> (N, C, angles, radii, Z)."""
-    return polar.unflatten(1, (channels, -1)).permute(0, 1, 3, 4, 2)
 
 
 def origin_px(origin: Tensor, size: tuple[int, int]) -> Tensor:

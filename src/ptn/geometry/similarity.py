@@ -13,6 +13,7 @@ from .interpolate import (
     interpolate,
     pixel_centre,
 )
+from .slices import fold_slices
 
 
 def similarity_warp(
@@ -30,6 +31,9 @@ def similarity_warp(
     What is at p in the input is at scale·R(rotation)·p + shift_px in the output, p and its image measured in
     pixels from the middle of the input and of the output. Differentiable in the images and the parameters.
 
+    Volumes (N, C, X, Y, Z) -> (N, C, w, h, Z) have every z slice warped alike, as an image with rows y and
+    columns x.
+
     Convention: `rotation` in radians turns +x towards +y (y points down), the direction in which the rows of a
     polar image count; a turn by θ rolls the polar image around the middle by θ·angles/2π rows.
 
@@ -37,6 +41,18 @@ def similarity_warp(
         rotation, scale: a number or one per image (N,).
         shift_px: a number, or (x, y) per image (N, 2).
     """
+    if isinstance(images, Tensor) and images.dim() == 5:
+        check_images(images, "(N, C, X, Y, Z)")
+        slices = similarity_warp(
+            fold_slices(images),
+            rotation=rotation,
+            scale=scale,
+            shift_px=shift_px,
+            size=size,
+            interpolation=interpolation,
+            padding=padding,
+        )
+        return slices.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2)
     check_images(images)
     check_options(interpolation, padding)
     count = len(images)

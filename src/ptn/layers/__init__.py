@@ -1,6 +1,7 @@
 """Where parameters meet geometry."""
 
 from .blocks import ChannelDropout, ConvBlock, ResidualBlock, WrapConv2d, WrapConv3d, make_conv
+from .noise import RandomLayer, random_layers
 from .origin import Location, OriginJitter, OriginPredictor, activate_heatmap, centroid, heatmap_centroid
 from .transformers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 
@@ -12,6 +13,7 @@ __all__ = [
     "OriginJitter",
     "OriginPredictor",
     "PolarTransformer",
+    "RandomLayer",
     "ResidualBlock",
     "SpatialTransformer",
     "WrapConv2d",
@@ -20,4 +22,5 @@ __all__ = [
     "centroid",
     "heatmap_centroid",
     "make_conv",
+    "random_layers",
 ]

@@ -2,12 +2,12 @@
 
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..geometry import wrap_angle
+from .noise import RandomLayer
 
 Size = int | tuple[int, ...]
 
@@ -152,20 +152,21 @@ class ResidualBlock(nn.Module):
         return F.relu(self.norm2(self.conv2(out)) + shortcut)
 
 
-class ChannelDropout(nn.Module):
-    """Drops whole feature maps in training, each with probability `rate`, and scales the rest to make up for it.
+class ChannelDropout(RandomLayer):
+    """Drops whole feature maps in training, each with probability `rate`, and scales the rest to make up for it."""
 
-    `generator` is where its randomness comes from; None is torch's global one.
-    """
-
-    def __init__(self, rate: float) -> None:
+    def __init__(self, channels: int, rate: float) -> None:
         super().__init__()
+        if not 0 <= rate < 1:
+            raise InputError(f"dropout must be at least 0 and less than 1; got {rate}")
+        self.channels = channels
         self.rate = rate
-        self.generator: torch.Generator | None = None
+
+    def noise_shape(self, count: int) -> tuple[int, ...]:
+        return (count, self.channels)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return x
-        shape = (*x.shape[:2], *(1,) * (x.dim() - 2))
-        noise = torch.rand(shape, generator=self.generator, device=x.device)
-        return x * ((noise >= self.rate) / (1 - self.rate)).to(x.dtype)
+        kept = self.uniform(len(x), x.device) >= self.rate
+        return x * (kept / (1 - self.rate)).to(x.dtype).view(*x.shape[:2], *(1,) * (x.dim() - 2))

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, check_choice
+from .noise import RandomLayer
 
 HeatmapActivation = Literal["softplus", "linear", "softmax"]
 ACTIVATIONS = ("softplus", "linear", "softmax")
@@ -90,22 +91,22 @@ class OriginPredictor(nn.Module):
         return Location(centroid(heatmap), heatmap)
 
 
-class OriginJitter(nn.Module):
-    """Moves each origin by up to `amount_px` pixels along x and y, uniformly, in training only.
-
-    `generator` is where its randomness comes from; None is torch's global one.
-    """
+class OriginJitter(RandomLayer):
+    """Moves each origin by up to `amount_px` pixels along x and y, uniformly, in training only."""
 
     def __init__(self, amount_px: float) -> None:
         super().__init__()
+        if not amount_px >= 0:
+            raise InputError(f"origin_jitter_px must be at least 0; got {amount_px}")
         self.amount_px = amount_px
-        self.generator: torch.Generator | None = None
+
+    def noise_shape(self, count: int) -> tuple[int, ...]:
+        return (count, 2)
 
     def forward(self, origin: Tensor, size: tuple[int, int]) -> Tensor:
         if not self.training or self.amount_px == 0:
             return origin
         height, width = size
-        noise = torch.rand(origin.shape, generator=self.generator, dtype=origin.dtype, device=origin.device)
-        x, y = (2 * noise - 1).unbind(dim=1)
+        x, y = (2 * self.uniform(len(origin), origin.device) - 1).to(origin.dtype).unbind(dim=1)
         step = torch.stack((x * (2 * self.amount_px / width), y * (2 * self.amount_px / height)), dim=1)
         return origin + step

@@ -66,7 +66,7 @@ class ConvStack(nn.Module):
             blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=stride, wrap=wrap, dims=dims))
             channels = filters
         self.features = nn.Sequential(*blocks)
-        self.dropout = ChannelDropout(dropout)
+        self.dropout = ChannelDropout(channels, dropout)
         self.head = make_conv(channels, num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
 
     def score(self, features: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class ResNet(nn.Module):
         blocks += residual_stage(16, 32, (depth - 2) // 6, stride=2, wrap=wrap)
         blocks += residual_stage(32, 64, (depth - 2) // 6, stride=2, wrap=wrap)
         self.features = nn.Sequential(ConvBlock(in_channels, 16, wrap=wrap), *blocks)
-        self.dropout = ChannelDropout(dropout)
+        self.dropout = ChannelDropout(64, dropout)
         self.head = nn.Linear(64, num_classes)
 
     def score(self, features: Tensor) -> Tensor:

@@ -1,0 +1,112 @@
+"""`ptn predict`: what trained weights say about image files."""
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..evaluation import Prediction
+
+
+def register(app: typer.Typer) -> None:
+    app.command("predict")(predict_images)
+
+
+def predict_images(
+    weights: Annotated[
+        str,
+        typer.Argument(help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist.", show_default=False),
+    ],
+    images: Annotated[list[Path], typer.Argument(help="Image files, of any size.", show_default=False)],
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a picture of each image with the predicted origin, NAME.overlay.png.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Print each image's class and probability: a line with tabs, or with --top several of them.
+
+    An image that cannot be read is a line on standard error. The others are still predicted, and the exit
+    status is then 2.
+    """
+    from ..evaluation import open_weights, predict_files
+    from ..evaluation.compute import choose_device, default_batch
+    from .data import _progress
+
+    place = choose_device(device)
+    targets = {} if overlay is None else _targets(images, overlay)
+    network = open_weights(weights)
+    step = default_batch(network.model.input_shape)
+    rows: list[dict[str, Any]] = []
+    # lines as they come are progress enough
+    with _progress("predicting") if as_json else nullcontext() as report:
+        for start in range(0, len(images), step):
+            chosen = images[start : start + step]
+            predictions, faults = predict_files(
+                network.model, network.class_names, chosen, batch=step, top=top, fit=network.fit, device=place
+            )
+            for prediction in predictions:
+                target = targets.get(prediction.path)
+                if target is not None:
+                    _write_overlay(prediction, target)
+                rows.append(_row(prediction, target))
+                if not as_json:
+                    answers = (f"{name}\t{100 * probability:.1f}%" for name, probability in prediction.top)
+                    print(prediction.path, *answers, sep="\t", flush=True)
+            for fault in faults:
+                rows.append({"path": str(fault.path), "error": fault.reason})
+                print(f"ptn: {' '.join(fault.reason.split())}", file=sys.stderr)
+            if report is not None:
+                report(start + len(chosen), len(images))
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    if any("error" in row for row in rows):
+        raise typer.Exit(2)
+
+
+def _targets(images: list[Path], folder: Path) -> dict[Path, Path]:
+    """Where the overlay of each image goes; two that would go to one place, or over an image, are an error."""
+    inputs = {path.resolve() for path in images}
+    taken: dict[Path, Path] = {}
+    for path in images:
+        target = folder / f"{path.stem}.overlay.png"
+        if target in taken:
+            raise InputError(
+                f"the overlays of {taken[target]} and {path} would both be {target}: predict them apart"
+            )
+        if target.resolve() in inputs:
+            raise InputError(f"{target} is one of the images: choose another folder for the overlays")
+        taken[target] = path
+    return {path: target for target, path in taken.items()}
+
+
+def _write_overlay(prediction: "Prediction", target: Path) -> None:
+    from ..evaluation import overlay
+    from ..files import atomic_path
+
+    caption = f"{prediction.class_name}  {100 * prediction.probability:.1f}%"
+    picture = overlay(prediction.image, prediction.origin, prediction.heatmap, caption=caption)
+    with atomic_path(target) as temporary:
+        picture.save(temporary, format="PNG")
+
+
+def _row(prediction: "Prediction", target: Path | None) -> dict[str, Any]:
+    return {
+        "path": str(prediction.path),
+        "class": prediction.class_name,
+        "probability": prediction.probability,
+        "top": [{"class": name, "probability": probability} for name, probability in prediction.top],
+        "origin": prediction.origin,
+        "overlay": None if target is None else str(target),
+    }

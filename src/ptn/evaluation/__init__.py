@@ -1,0 +1,19 @@
+"""What trained models are worth, and what they say about images."""
+
+from .classify import Evaluation, ensemble_scores, evaluate, origin_error_px, scores
+from .predict import Fault, Prediction, overlay, predict_files
+from .weights import Weights, open_weights
+
+__all__ = [
+    "Evaluation",
+    "Fault",
+    "Prediction",
+    "Weights",
+    "ensemble_scores",
+    "evaluate",
+    "open_weights",
+    "origin_error_px",
+    "overlay",
+    "predict_files",
+    "scores",
+]

@@ -1,0 +1,72 @@
+"""Where a model runs, and how exactly: device, precision, batch."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, check_choice
+
+Precision = Literal["fp32", "tf32", "bf16"]
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+# Batches have at most this many images, and fewer where together they would have more pixels than that.
+_LARGEST_BATCH = 1000
+_BATCH_PIXELS = 2**22
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"no device {name!r} here: torch sees {torch.cuda.device_count()} GPUs")
+    return device
+
+
+def default_batch(shape: Sequence[int]) -> int:
+    """How many images of this shape, channels first, are a batch that needs no more memory than most have."""
+    return max(1, min(_LARGEST_BATCH, _BATCH_PIXELS // max(1, prod(shape[1:]))))
+
+
+@contextmanager
+def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Compute in this precision inside the block: "tf32" speeds up a GPU's float32, "bf16" is autocast."""
+    check_choice("precision", precision, PRECISIONS)
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [switch.fp32_precision for switch in switches]
+    try:
+        for switch in switches:
+            switch.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value
+
+
+@contextmanager
+def inferring(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside the block; afterwards every module is in the mode it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where a model's floating-point numbers are and of which kind; CPU and float32 if it has none."""
+    tensors: Iterator[Tensor] = (t for group in (model.parameters(), model.buffers()) for t in group)
+    first = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    return (torch.device("cpu"), torch.float32) if first is None else (first.device, first.dtype)

@@ -1,0 +1,253 @@
+"""Recipe: one frozen dataclass that says everything about a run."""
+
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal
+
+from ..errors import InputError, check_choice, unknown_name
+from ..geometry.interpolate import INTERPOLATIONS, Interpolation
+
+Precision = Literal["fp32", "tf32", "bf16"]
+Form = Literal["paper", "modern", "own"]
+
+
+def _check(name: str, value: object, holds: bool, wanted: str) -> None:
+    if not holds:
+        raise InputError(f"{name} must be {wanted}; got {value!r}")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which data: a name of the catalog ("folder" for one's own images), its splits and options."""
+
+    name: str
+    train: str = "train"
+    valid: str | None = None
+    test: str = "test"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which network, and its options beyond dropout and origin jitter."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimiserSpec:
+    """How weights follow gradients. Weight decay spares norms, biases and the heatmap layer."""
+
+    kind: Literal["adam", "sgd"] = "adam"
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("optimiser", self.kind, ("adam", "sgd"))
+        _check("optimiser.lr", self.lr, self.lr > 0, "positive")
+        _check("optimiser.weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0")
+        _check("optimiser.momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """How the learning rate goes: a linear warm-up over that share of all steps, then `kind`.
+
+    "cosine" falls to zero, "steps" falls tenfold at each of `milestones` (shares of all steps).
+    """
+
+    kind: Literal["constant", "cosine", "steps"] = "constant"
+    warmup: float = 0.0
+    milestones: tuple[float, ...] = (0.5, 0.75)
+
+    def __post_init__(self) -> None:
+        check_choice("schedule", self.kind, ("constant", "cosine", "steps"))
+        _check("schedule.warmup", self.warmup, 0 <= self.warmup < 1, "a share of all steps, less than 1")
+
+
+@dataclass(frozen=True)
+class AugmentSpec:
+    """How each training image is turned, scaled and moved afresh every time it is seen.
+
+    A turn up to `rotation_deg` either way, a scale between the two of `scale` (evenly in its logarithm), a
+    shift up to `shift_px` along x and y.
+    """
+
+    rotation_deg: float = 0.0
+    scale: tuple[float, float] = (1.0, 1.0)
+    shift_px: float = 0.0
+    interpolation: Interpolation = "bilinear"
+
+    def __post_init__(self) -> None:
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        _check("augment.scale", self.scale, 0 < self.scale[0] <= self.scale[1], "two positive numbers in order")
+
+    @property
+    def active(self) -> bool:
+        return self.rotation_deg != 0 or self.scale != (1.0, 1.0) or self.shift_px != 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table of the paper, filled by a network's answers averaged over so many rotations."""
+
+    table: str
+    row: str
+    rotations: int = 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about a run but its seed's luck.
+
+    `rows` are those of the paper's tables that a run fills. `selection` "final" takes the last weights, "valid"
+    the best on `data.valid`.
+    `origin_jitter_px` None is the model's own default.
+    """
+
+    name: str
+    data: DataSpec
+    model: ModelSpec
+    form: Form = "own"
+    rows: tuple[Row, ...] = ()
+    optimiser: OptimiserSpec = OptimiserSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    augment: AugmentSpec = AugmentSpec()
+    epochs: int = 100
+    batch: int = 200
+    origin_jitter_px: float | None = None
+    dropout: float = 0.0
+    label_smoothing: float = 0.0
+    ema: float = 0.0
+    precision: Precision = "fp32"
+    selection: Literal["final", "valid"] = "final"
+    deterministic: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("precision", self.precision, ("fp32", "tf32", "bf16"))
+        check_choice("selection", self.selection, ("final", "valid"))
+        _check("epochs", self.epochs, self.epochs >= 1, "at least 1")
+        _check("batch", self.batch, self.batch >= 1, "at least 1")
+        _check("seed", self.seed, self.seed >= 0, "at least 0")
+        _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and less than 1")
+        _check("label_smoothing", self.label_smoothing, 0 <= self.label_smoothing < 1, "at least 0 and less than 1")
+        _check("dropout", self.dropout, 0 <= self.dropout < 1, "at least 0 and less than 1")
+        if self.selection == "valid" and self.data.valid is None:
+            raise InputError(f"{self.name}: selection 'valid' needs a split to choose on: set data.valid")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what the recipe says about training: not of its names, rows or seed."""
+        said = self.to_dict()
+        for key in ("name", "form", "rows", "seed"):
+            said.pop(key)
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
+    """The inverse of `Recipe.to_dict`, also after a trip through JSON."""
+    recipe: Recipe = _build(Recipe, values, "")
+    return recipe
+
+
+def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """`recipe` with dotted keys set: {"optimiser.lr": 0.005, "model.options.heatmap": "linear"}.
+
+    A recipe that trains differently is the caller's own: it no longer fills rows of the paper's tables.
+    """
+    changed = recipe
+    for key, value in settings.items():
+        changed = _set(changed, key.split("."), value, key)
+    return changed if changed.sha256 == recipe.sha256 else replace(changed, form="own", rows=())
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """ "optimiser.lr=0.005" -> ("optimiser.lr", 0.005). The value is JSON, or else a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"a setting looks like optimiser.lr=0.005; got {text!r}")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def setting_names(kind: type = Recipe, prefix: str = "") -> list[str]:
+    """Every key that `override` knows."""
+    hints = typing.get_type_hints(kind)
+    names = []
+    for entry in fields(kind):
+        if is_dataclass(hints[entry.name]):
+            names += setting_names(hints[entry.name], f"{prefix}{entry.name}.")
+        else:
+            names.append(prefix + entry.name)
+    return names
+
+
+def _set(target: Any, path: list[str], value: Any, key: str) -> Any:
+    name, rest = path[0], path[1:]
+    known = {entry.name for entry in fields(target)}
+    if name not in known:
+        raise unknown_name("setting", key, setting_names())
+    current = getattr(target, name)
+    hint = typing.get_type_hints(type(target))[name]
+    if is_dataclass(current) and rest:
+        return replace(target, **{name: _set(current, rest, value, key)})
+    if isinstance(current, dict) and len(rest) == 1:
+        return replace(target, **{name: {**current, rest[0]: value}})
+    if rest or is_dataclass(current):
+        raise unknown_name("setting", key, setting_names())
+    return replace(target, **{name: _coerce(value, hint, key)})
+
+
+def _build(kind: type, values: Mapping[str, Any], prefix: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise unknown_name("setting", prefix + name, setting_names())
+        nested = is_dataclass(hints[name])
+        arguments[name] = (
+            _build(hints[name], value, f"{prefix}{name}.") if nested else _coerce(value, hints[name], prefix + name)
+        )
+    return kind(**arguments)
+
+
+def _coerce(value: Any, hint: Any, key: str) -> Any:
+    """`value` as the type `hint` of a field, or an error that says what was wanted."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _coerce(value, next(a for a in arguments if a is not type(None)), key)
+    if origin is Literal:
+        if value not in arguments:
+            raise unknown_name(f"value of {key}", value, map(str, arguments))
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{key} must be a list of numbers; got {value!r}")
+        if Ellipsis not in arguments and len(value) != len(arguments):
+            raise InputError(f"{key} must have {len(arguments)} numbers; got {value!r}")
+        if is_dataclass(arguments[0]):
+            return tuple(_build(arguments[0], item, f"{key}.") for item in value)  # type: ignore[arg-type]
+        return tuple(_coerce(item, arguments[0], key) for item in value)
+    wanted = origin or hint
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise InputError(f"{key} must be {_NAMES.get(wanted, wanted.__name__)}; got {value!r}")
+    return value
+
+
+_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

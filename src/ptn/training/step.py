@@ -1,0 +1,152 @@
+"""One optimisation step: batch, augmentation, loss, gradients, weights. On a GPU, one captured CUDA graph."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..data.augment import NOISE_PER_IMAGE, augment
+from ..layers import random_layers
+from .batches import Batches
+from .optimise import AveragedWeights, learning_rates, make_optimiser
+from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Shard:
+    """This process's part of every batch, where several share the work."""
+
+    rank: int = 0
+    world: int = 1
+
+
+class TrainingStep:
+    """All that one step reads and writes, at fixed places in memory; calling it does the step.
+
+    Randomness comes from `generator` alone: every step it draws the numbers for the whole batch, of which a shard
+    takes its part, so that neither other runs nor the number of processes change what a sample gets.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        batches: Batches,
+        batch: int,
+        device: torch.device,
+        *,
+        shard: Shard | None = None,
+        setup: Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, torch.optim.Optimizer]] | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.batches = batches
+        self.device = device
+        self.shard = shard or Shard()
+        self.model = model
+        self.rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps).to(device)
+        self.lr = torch.tensor(recipe.optimiser.lr, device=device)
+        self.optimiser = make_optimiser(model, recipe.optimiser, self.lr)
+        self.average = AveragedWeights(model, recipe.ema) if recipe.ema else None
+        # what the network is called through: itself, or wrapped for several processes
+        self.network = model
+        if setup is not None:
+            self.network, self.optimiser = setup(model, self.optimiser)
+        self.generator = torch.Generator(device).manual_seed(recipe.seed)
+        self.noise = self._make_noise(batch)
+        self.count = torch.zeros(1, dtype=torch.int64, device=device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.wrong = torch.zeros((), dtype=torch.int64, device=device)
+        self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        self.batches.prepare()
+        if self.graph is None:
+            self._step()
+        else:
+            self.graph.replay()
+
+    def capture(self) -> None:
+        """Record the step as a CUDA graph. What warming up changes is put back."""
+        kept = {key: value.clone() for key, value in self.tensors().items()}
+        state = self.generator.get_state()
+        stream = torch.cuda.current_stream(self.device)
+        for _ in range(3):
+            self._step()
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self._step()
+        self.graph = graph
+        for key, value in self.tensors().items():
+            if key in kept:
+                value.copy_(kept[key])
+            else:  # the optimiser's state came to be while warming up
+                value.zero_()
+        self.generator.set_state(state)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that a step changes, by name: what a checkpoint holds."""
+        held = {f"model.{key}": value for key, value in self.model.state_dict().items()}
+        if self.average is not None:
+            held |= {f"average.{key}": value for key, value in self.average.shadow.items()}
+        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        for index, parameter in enumerate(parameters):
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                held[f"optimiser.{index}.{key}"] = value
+        held |= {"count": self.count, "loss_sum": self.loss_sum, "wrong": self.wrong, "first_bad": self.first_bad}
+        return held
+
+    def _make_noise(self, batch: int) -> list[tuple[Tensor, Tensor]]:
+        """Pairs of (numbers for the whole batch, this shard's part of them), the first pair for augmentation."""
+        shapes: list[tuple[int, ...]] = [(batch, NOISE_PER_IMAGE)] if self.recipe.augment.active else []
+        layers = random_layers(self.model)
+        shapes += [layer.noise_shape(batch) for layer in layers]
+        pairs = []
+        for shape in shapes:
+            whole = torch.zeros(shape, device=self.device)
+            pairs.append((whole, whole.chunk(self.shard.world)[self.shard.rank]))
+        for layer, (_, part) in zip(reversed(layers), reversed(pairs), strict=False):
+            layer.noise = part
+        return pairs
+
+    def _step(self) -> None:
+        for whole, _ in self.noise:
+            whole.uniform_(generator=self.generator)
+        self.lr.copy_(self.rates.index_select(0, self.count.clamp(max=len(self.rates) - 1))[0])
+        images, labels = self.batches.load()
+        if self.recipe.augment.active:
+            spec = self.recipe.augment
+            images = augment(
+                images,
+                self.noise[0][1],
+                rotation_deg=spec.rotation_deg,
+                scale=spec.scale,
+                shift_px=spec.shift_px,
+                interpolation=spec.interpolation,
+            )
+        with self._precision():
+            logits = self.network(images)
+        loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.label_smoothing)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
+        loss = loss.detach()
+        bad = ~torch.isfinite(loss) & (self.first_bad < 0)
+        self.first_bad.copy_(torch.where(bad, self.count, self.first_bad))
+        self.loss_sum += loss
+        self.wrong += (logits.argmax(dim=1) != labels).sum()
+        self.count += 1
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
