@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.data import digits as digits_module
-from ptn.data.clutter import draw_clutter, windows
+from ptn.data.clutter import draw_clutter, strew, windows
 from ptn.data.digits import DigitSource, DigitSpec, data_hash, make_digits
 from ptn.data.poses import draw_poses, ink_extent
 from ptn.data.quickstart import load_digits
@@ -181,6 +181,25 @@ def test_a_fragment_is_ink_of_another_digit_of_the_split(source, seed, start, co
     assert clutter.digit.min() >= 0
     assert clutter.digit.max() < count
     assert (tiles[clutter.digit, clutter.row, clutter.column] > 0).all()
+
+
+@given(seed=st.integers(0, 2**32), side=st.integers(1, 28), size=st.sampled_from([33, 96]))
+@settings(max_examples=20, deadline=None)
+def test_strewn_fragments_are_where_a_warp_of_the_whole_image_puts_them(source, seed, side, size):
+    generator = torch.Generator().manual_seed(seed)
+    tiles = source.images[:6]
+    drawn = draw_clutter(tiles, slice(0, 6), generator, total=6, fragments=3, size=size, scale=(0.5, 2.4))
+    pieces = windows(tiles, side)[drawn.digit, drawn.row, drawn.column].float()
+    canvas = 255 * torch.rand(6, 1, size, size, generator=generator)
+    expected = canvas
+    for fragment in range(3):
+        pose = {
+            "rotation": drawn.poses.rotation[:, fragment],
+            "scale": drawn.poses.scale[:, fragment],
+            "shift_px": drawn.poses.shift_px[:, fragment],
+        }
+        expected = expected.maximum(similarity_warp(pieces[:, fragment, None], **pose, size=(size, size)))
+    torch.testing.assert_close(strew(canvas, pieces, drawn.poses, 2.4), expected, atol=0.01, rtol=1e-4)
 
 
 def test_windows_are_centred_on_their_pixel_and_black_beyond_the_tile(source):

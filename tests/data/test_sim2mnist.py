@@ -65,7 +65,7 @@ def test_sim2mnist_has_the_counts_classes_and_poses_it_should(real_data, split):
     assert dataset.meta["center"].abs().max() < 1
     assert dataset.meta["center"].abs().max() > 0.8
     ink = (dataset.images > 0).float().mean()
-    assert 0.11 < ink < 0.16
+    assert 0.09 < ink < 0.12
 
 
 @pytest.mark.slow

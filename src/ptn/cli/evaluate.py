@@ -31,7 +31,7 @@ def evaluate_weights(
     weights: Annotated[
         list[str],
         typer.Argument(
-            help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist; of several, the scores are summed.",
+            help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist. Several vote together.",
             show_default=False,
         ),
     ],
@@ -56,8 +56,7 @@ def evaluate_weights(
 ) -> None:
     """Print the error of weights on a test set; with several weights, that of the sum of their scores.
 
-    If a folder of images has no folder for the split, a share of its images is drawn: that of the training, as
-    far as the weights say what it was.
+    A folder of images without a folder for the split gives it a share of the images, the same as in training.
     """
     from ..evaluation import ensemble_scores, evaluate, open_weights, scores
     from ..evaluation.classify import match_classes
@@ -122,15 +121,16 @@ def _load(weights: "Weights", data: str | None, folder: Path | None, split: str)
     from ..data.catalog import dataset_info, load_dataset
     from .data import _progress
 
-    if folder is not None:
-        if data is not None:
-            raise InputError("--data and --folder are two data sets: give one of them")
-        return _load_folder(weights, folder, split)
-    name = data or weights.dataset
+    if folder is not None and data is not None:
+        raise InputError("--data and --folder are two data sets: give one of them")
+    name = "folder" if folder is not None else data or weights.dataset
     if name is None:
         raise InputError(f"{weights.name} does not say what it was trained on: give --data or --folder")
     if name == "folder":
-        raise InputError(f"{weights.name} was trained on a folder of images: say where it is with --folder")
+        root = folder or weights.dataset_options.get("root")
+        if root is None:
+            raise InputError(f"{weights.name} was trained on a folder of images: say where it is with --folder")
+        return _load_folder(weights, Path(root), split)
     options = weights.dataset_options if name == weights.dataset else {}
     with _progress(f"loading {name} {split}") as report:
         if "progress" in dataset_info(name).options:

@@ -37,8 +37,7 @@ def predict_images(
 ) -> None:
     """Print each image's class and probability: a line with tabs, or with --top several of them.
 
-    An image that cannot be read is a line on standard error. The others are still predicted, and the exit
-    status is then 2.
+    A file that cannot be read is a line on standard error; the others are predicted, and the exit status is 2.
     """
     from ..evaluation import open_weights, predict_files
     from ..evaluation.compute import choose_device, default_batch
@@ -95,7 +94,7 @@ def _write_overlay(prediction: "Prediction", target: Path) -> None:
     from ..evaluation import overlay
     from ..files import atomic_path
 
-    caption = f"{prediction.class_name}  {100 * prediction.probability:.1f}%"
+    caption = f"{prediction.class_name} ({100 * prediction.probability:.1f}%)"
     picture = overlay(prediction.image, prediction.origin, prediction.heatmap, caption=caption)
     with atomic_path(target) as temporary:
         picture.save(temporary, format="PNG")

@@ -1,12 +1,13 @@
 """Clutter: fragments of other digits, turned, scaled and strewn over an image."""
 
 from dataclasses import dataclass
-from math import pi
+from math import ceil, pi, sqrt
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..geometry import similarity_warp
 from .poses import Poses, uniform
 
 
@@ -69,3 +70,36 @@ def windows(digits: Tensor, side: int) -> Tensor:
     before = side // 2
     padded = F.pad(digits, (before, side - 1 - before) * 2)
     return padded.unfold(1, side, 1).unfold(2, side, 1)
+
+
+def strew(canvas: Tensor, fragments: Tensor, poses: Poses, largest: float) -> Tensor:
+    """The images with fragments laid over them, the brighter of both at each pixel: (n, 1, S, S), floats.
+
+    Each fragment is warped on a patch just large enough for it, not on all of the image, which is many times
+    faster. Patches may hang over the image: they are put on a wider one, which is then cut.
+
+    Args:
+        fragments: (n, F, side, side), floats in the range of the canvas.
+        poses: (n, F), on any device; the middle of each fragment comes to rest in the image.
+        largest: the largest scale there can be.
+    """
+    count, size, side = len(canvas), canvas.shape[-1], fragments.shape[-1]
+    reach = ceil((side + 1) / sqrt(2) * largest) + 1
+    margin = reach + 1
+    corner = (poses.shift_px + (margin + size / 2 - reach)).round()
+    rest = poses.shift_px - (corner - (margin + size / 2 - reach))
+    patches = similarity_warp(
+        fragments.flatten(0, 1)[:, None],
+        rotation=poses.rotation.flatten().to(canvas.device),
+        scale=poses.scale.flatten().to(canvas.device),
+        shift_px=rest.flatten(0, 1).to(canvas.device),
+        size=(2 * reach, 2 * reach),
+    )
+    wide = F.pad(canvas, (margin,) * 4)
+    width = wide.shape[-1]
+    first = (corner[..., 1] * width + corner[..., 0]).long().to(canvas.device)
+    line = torch.arange(2 * reach, device=canvas.device)
+    within = (line[:, None] * width + line).flatten()
+    places = (first[..., None] + within).flatten(1)
+    wide.view(count, -1).scatter_reduce_(1, places, patches.view(count, -1), "amax")
+    return wide[..., margin : margin + size, margin : margin + size]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError, check_choice
 from ..geometry import similarity_warp
-from .clutter import Clutter, draw_clutter, windows
+from .clutter import Clutter, draw_clutter, strew, windows
 from .dataset import Dataset
 from .mnist import Mnist
 from .poses import Placement, Poses, draw_poses, slices
@@ -51,6 +51,9 @@ class DigitSpec:
     `splits` are taken one after the other from the digits in `order`: as they come, shuffled by `seed`, or
     shuffled with the same share of each class in every split. `size` is the side of the square image.
     `clutter` fragments an image are cut from other digits of the split, each `clutter_px` wide before scaling.
+    Four of them on SIM2MNIST, and PTN-B (CCNN-B) after 80 epochs with one seed err on this share of the validation
+    digits: 3.0% (10.8%) without clutter, 5.3% (15.1%) at 5 pixels, 6.3% (17.7%) at 6; after 40 epochs, on the test
+    digits, 9.1% (18.8%) at 7, 19.6% (26.5%) at 10, 38.5% (40.9%) at 14. The paper has 5.0% (11.7%) on its own.
     """
 
     splits: Mapping[str, int]
@@ -60,7 +63,7 @@ class DigitSpec:
     placement: Placement = "middle"
     order: Literal["given", "shuffled", "stratified"] = "given"
     clutter: int = 0
-    clutter_px: int = 10
+    clutter_px: int = 6
     seed: int = 0
     version: int = field(default=GENERATOR_VERSION, init=False)
 
@@ -77,7 +80,9 @@ _TRAIN_TEST = {"train": 60_000, "test": 10_000}
 
 # The sets of the paper's appendix that come from MNIST's 70,000 digits (train, then test).
 # MNIST RTS follows Jaderberg et al. (2015), where the scaled tile is put somewhere on the canvas. SIM2MNIST
-# has its digits "anywhere in the image": wherever all of their ink is in it. The paper leaves its clutter open.
+# has its digits "anywhere in the image": wherever all of their ink is in it. The paper does not say how it made its
+# clutter. The size here was chosen by trial (see `DigitSpec`), to be about as hard as the paper's set: compare with
+# the paper how models stand to each other there, not an error by itself.
 SPECS: Mapping[str, DigitSpec] = {
     "rotmnist": DigitSpec(
         {"train": 10_000, "valid": 2_000, "test": 50_000}, size=28, degrees=(0, 360), order="shuffled"
@@ -213,22 +218,15 @@ def _render(digits: Tensor, poses: Poses, clutter: Clutter | None, spec: DigitSp
     fragments = windows(digits, spec.clutter_px)
     pixels = _PIXELS_AT_ONCE_CPU if device.type == "cpu" else _PIXELS_AT_ONCE
     for rows in slices(len(digits), max(1, pixels // spec.size**2)):
-        canvas = _warp(digits[rows], poses[rows], spec.size)
+        canvas = similarity_warp(
+            digits[rows, None].float(),
+            rotation=poses.rotation[rows].to(device),
+            scale=poses.scale[rows].to(device),
+            shift_px=poses.shift_px[rows].to(device),
+            size=(spec.size, spec.size),
+        )
         if clutter:
-            for fragment in range(spec.clutter):
-                where = (rows, fragment)
-                pieces = fragments[clutter.digit[where], clutter.row[where], clutter.column[where]]
-                canvas = canvas.maximum(_warp(pieces, clutter.poses[where], spec.size))
+            pieces = fragments[clutter.digit[rows], clutter.row[rows], clutter.column[rows]].float()
+            canvas = strew(canvas, pieces, clutter.poses[rows], spec.scale[1])
         images[rows] = canvas.round().to(torch.uint8).cpu()
     return images
-
-
-def _warp(tiles: Tensor, poses: Poses, size: int) -> Tensor:
-    """Bytes (n, h, w) -> grey levels as floats (n, 1, size, size), on the device of the tiles."""
-    return similarity_warp(
-        tiles[:, None].float(),
-        rotation=poses.rotation.to(tiles.device),
-        scale=poses.scale.to(tiles.device),
-        shift_px=poses.shift_px.to(tiles.device),
-        size=(size, size),
-    )

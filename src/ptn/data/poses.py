@@ -26,8 +26,8 @@ class Poses:
     scale: Tensor
     shift_px: Tensor
 
-    def __getitem__(self, where: slice | tuple[slice, int]) -> "Poses":
-        return Poses(self.rotation[where], self.scale[where], self.shift_px[where])
+    def __getitem__(self, rows: slice) -> "Poses":
+        return Poses(self.rotation[rows], self.scale[rows], self.shift_px[rows])
 
 
 def draw_poses(

@@ -1,10 +1,11 @@
 """What trained models are worth, and what they say about images."""
 
-from .classify import Evaluation, ensemble_scores, evaluate, origin_error_px, scores
+from .classify import DivergedError, Evaluation, ensemble_scores, evaluate, origin_error_px, scores
 from .predict import Fault, Prediction, overlay, predict_files
 from .weights import Weights, open_weights
 
 __all__ = [
+    "DivergedError",
     "Evaluation",
     "Fault",
     "Prediction",

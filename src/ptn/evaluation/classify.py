@@ -17,6 +17,10 @@ from .compute import Precision, default_batch, inferring, placement, precision_o
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
 
+class DivergedError(InputError):
+    """Scores that are no numbers: of NaN no class is the likeliest."""
+
+
 class ScoreOptions(TypedDict, total=False):
     """The options of `scores`."""
 
@@ -130,10 +134,10 @@ def evaluate(
 
 
 def check_finite(answers: Tensor) -> None:
-    """Raise unless every image has numbers for scores: of NaN no class is the likeliest."""
+    """Raise `DivergedError` unless the scores of every image are numbers."""
     bad = int((~torch.isfinite(answers).all(dim=1)).sum())
     if bad:
-        raise InputError(f"the scores of {bad} of {len(answers)} images are not finite: the model has diverged")
+        raise DivergedError(f"the scores of {bad} of {len(answers)} images are not finite: the model has diverged")
 
 
 def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
@@ -148,7 +152,11 @@ def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
 
 
 def origin_error_px(
-    model: Model, dataset: Dataset | VoxelDataset, *, batch: int | None = None, device: str | None = None
+    model: Model,
+    dataset: Dataset | VoxelDataset,
+    *,
+    batch: int | None = None,
+    device: torch.device | str | None = None,
 ) -> tuple[float, float]:
     """How far origins are from the true centres, `meta["center"]`, in pixels: the median and the 90th centile."""
     if "center" not in dataset.meta or not isinstance(dataset, Dataset) or not len(dataset):
@@ -157,11 +165,12 @@ def origin_error_px(
         model.to(device)
     place, dtype = placement(model)
     origins = []
-    for _, pictures in _batches(dataset, batch or default_batch(_shape(dataset)), place, dtype):
-        found = model.explain(pictures).origins
-        if found is None:
-            raise InputError(f"{model.config.name} has no origin to compare with the true centres")
-        origins.append(found.cpu().double())
+    with precision_of("fp32", place):
+        for _, pictures in _batches(dataset, batch or default_batch(_shape(dataset)), place, dtype):
+            found = model.explain(pictures).origins
+            if found is None:
+                raise InputError(f"{model.config.name} has no origin to compare with the true centres")
+            origins.append(found.cpu().double())
     height, width = dataset.images.shape[-2:]
     true = origin_px(dataset.meta["center"].double(), (height, width))
     distances = (origin_px(torch.cat(origins), (height, width)) - true).norm(dim=1)

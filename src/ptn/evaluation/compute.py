@@ -38,13 +38,13 @@ def default_batch(shape: Sequence[int]) -> int:
 
 @contextmanager
 def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Compute in this precision inside the block: "tf32" speeds up a GPU's float32, "bf16" is autocast."""
+    """Compute in this precision inside the block: "tf32" speeds up a GPU's float32, "bf16" autocasts as well."""
     check_choice("precision", precision, PRECISIONS)
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [switch.fp32_precision for switch in switches]
     try:
         for switch in switches:
-            switch.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+            switch.fp32_precision = "ieee" if precision == "fp32" else "tf32"
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             yield
     finally:

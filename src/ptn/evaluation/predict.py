@@ -14,7 +14,7 @@ from ..data.folder import FITS, Fit, read_fitted
 from ..errors import InputError, check_choice
 from ..models import Model
 from .classify import check_finite
-from .compute import default_batch, placement
+from .compute import default_batch, placement, precision_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -112,7 +112,8 @@ def _predict(
 ) -> Iterator[Prediction]:
     """A prediction for each path, whose image is at the same place in `images` (N, C, H, W)."""
     place, dtype = placement(model)
-    seen = model.explain(images.to(place).to(dtype) / 255)
+    with precision_of("fp32", place):
+        seen = model.explain(images.to(place).to(dtype) / 255)
     answers = seen.logits.float().softmax(dim=1).cpu()
     check_finite(answers)
     best = answers.topk(min(top, len(classes)))

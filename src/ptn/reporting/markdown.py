@@ -1,10 +1,11 @@
 """Tables as Markdown that reads as well in a terminal as on a page."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from .published import FORMS, PAPER, PUBLISHED, TABLES, PublishedRow
-from .tables import Result, Table, TableRow
+from .tables import Result, Table
 
+_NAMES = ("data set", "row")
 _REGENERATED = (
     "The published numbers were measured on the original rotated MNIST, ours on a set regenerated from MNIST. "
     "Whether the two are equally hard is open; CCNN-B+ and PTN-B+ by the paper's recipe tell."
@@ -17,9 +18,9 @@ def render_markdown(tables: Iterable[Table]) -> str:
 
 
 def _render(table: Table) -> str:
-    lines = _align(_columns(table))
-    notes = [f"- {note}" for note in _notes(table)]
-    return "\n".join([f"## {_title(table)}", "", *lines, "", *notes, ""])
+    columns = _columns(table)
+    notes = [f"- {note}" for note in _notes(table, columns)]
+    return "\n".join([f"## {_title(table)}", "", *_align(columns), "", *notes, ""])
 
 
 def _title(table: Table) -> str:
@@ -31,28 +32,27 @@ def _title(table: Table) -> str:
     return info.title
 
 
-def _columns(table: Table) -> list[list[str]]:
-    """The columns of a table, each with its heading; those that would say nothing are left out."""
-    info, rows = TABLES[table.name], table.rows
-    digits = _digits(table.name)
-    columns = [["row", *(_label(row) for row in rows)]]
-    if len(info.datasets) > 1:
-        columns.insert(0, ["data set", *(info.datasets.get(row.dataset, row.dataset) for row in rows)])
-    columns.append(["published", *(_published(row.published, digits, accuracy=info.accuracy) for row in rows)])
+def _columns(table: Table) -> dict[str, list[str]]:
+    """The cells of a table by the heading of their column; columns that would say nothing are left out."""
+    info, digits = TABLES[table.name], _digits(table.name)
+    known = [row.published for row in table.rows]
+    results = [list(row.results.values()) for row in table.rows]
+    datasets = [info.datasets.get(row.dataset, row.dataset) for row in known]
+    columns = {
+        "data set": datasets if len(set(datasets)) > 1 else [],
+        "row": [f"{row.row} (quoted)" if row.quoted else row.row for row in known],
+        "published": [_published(row, digits, accuracy=info.accuracy) for row in known],
+    }
     for form in FORMS:
-        cells = [_ours(row.results.get(form), digits, accuracy=info.accuracy) for row in rows]
-        columns.append([f"ours, {form} recipe", *cells])
-    columns.append(["params published", *(_rounded(row.published and row.published.params) for row in rows)])
-    columns.append(["params ours", *(_both(row, [_count(r.params) for r in row.results.values()]) for row in rows)])
-    published_seconds = [_seconds(row.published and row.published.seconds_per_epoch) for row in rows]
-    columns.append(["s/epoch published", *published_seconds])
-    seconds = [_both(row, [_seconds(r.seconds_per_epoch) for r in row.results.values()]) for row in rows]
-    columns.append(["s/epoch ours", *seconds])
-    return [column for column in columns if any(column[1:])]
-
-
-def _label(row: TableRow) -> str:
-    return f"{row.row} (quoted)" if row.quoted else row.row
+        ours = [row.results.get(form) for row in table.rows]
+        columns[f"ours, {form} recipe"] = [_ours(result, digits, accuracy=info.accuracy) for result in ours]
+    columns |= {
+        "params publ.": [_rounded(row.params) for row in known],
+        "params ours": [_both(_count(result.params) for result in row) for row in results],
+        "s/epoch publ.": [_seconds(row.seconds_per_epoch) for row in known],
+        "s/epoch ours": [_both(_seconds(result.seconds_per_epoch) for result in row) for row in results],
+    }
+    return {heading: cells for heading, cells in columns.items() if any(cells)}
 
 
 def _digits(table: str) -> int:
@@ -61,8 +61,8 @@ def _digits(table: str) -> int:
     return max(len(f"{mean:g}".partition(".")[2]) for mean in means)
 
 
-def _published(row: PublishedRow | None, digits: int, *, accuracy: bool) -> str:
-    if row is None or (row.mean is None and row.class_mean is None):
+def _published(row: PublishedRow, digits: int, *, accuracy: bool) -> str:
+    if row.mean is None and row.class_mean is None:
         return ""
     if accuracy:
         pair = (row.mean, row.class_mean)
@@ -106,47 +106,41 @@ def _seconds(seconds: float | None) -> str:
     return f"{seconds:.2f}" if seconds >= 1 else f"{seconds:.3f}"
 
 
-def _both(row: TableRow, values: Sequence[str]) -> str:
-    """What there is to say of the row's forms: once where they agree, "paper / modern" where they do not."""
-    if len(set(values)) <= 1:
-        return values[0] if values else ""
-    return " / ".join(value or "–" for value in values)
+def _both(values: Iterable[str]) -> str:
+    """What there is to say of a row's forms: once where they agree, "paper / modern" where they do not."""
+    cells = list(values)
+    return " / ".join(cell or "–" for cell in cells) if len(set(cells)) > 1 else "".join(cells[:1])
 
 
-def _align(columns: list[list[str]]) -> list[str]:
-    """The lines of a Markdown table: text columns (up to the row's name) to the left, numbers to the right."""
-    texts = [column[0] in ("data set", "row") for column in columns]
-    widths = [max(map(len, column)) for column in columns]
-    pads = [str.ljust if text else str.rjust for text in texts]
-    rules = ["-" * width if text else "-" * (width - 1) + ":" for text, width in zip(texts, widths, strict=True)]
-    body = [
-        [pad(cell, width) for cell, pad, width in zip(cells, pads, widths, strict=True)]
-        for cells in zip(*columns, strict=True)
-    ]
-    return [f"| {' | '.join(cells)} |" for cells in (body[0], rules, *body[1:])]
+def _align(columns: Mapping[str, list[str]]) -> list[str]:
+    """The lines of a Markdown table: names to the left, numbers to the right."""
+    padded = []
+    for heading, cells in columns.items():
+        width = max(map(len, (heading, *cells)))
+        if heading in _NAMES:
+            padded.append([heading.ljust(width), "-" * width, *(cell.ljust(width) for cell in cells)])
+        else:
+            padded.append([heading.rjust(width), "-" * (width - 1) + ":", *(cell.rjust(width) for cell in cells)])
+    return [f"| {' | '.join(line)} |" for line in zip(*padded, strict=True)]
 
 
-def _notes(table: Table) -> Iterable[str]:
+def _notes(table: Table, columns: Mapping[str, list[str]]) -> Iterator[str]:
     info = TABLES[table.name]
     what = "Accuracy in %, over instances / over classes" if info.accuracy else "Test error in %"
     yield f"{what}: mean ± sample standard deviation over n seeds. Published: {PAPER}."
     if "rotmnist" in info.datasets and "regenerated" in table.sources:
         yield _REGENERATED
     yield from info.notes
-    if any(len(set(_pair(row))) > 1 for row in table.rows):
-        yield "Two numbers of ours, a / b: by the paper's recipe / by the modern one."
-    timed = any(row.published and row.published.seconds_per_epoch for row in table.rows)
+    if any(" / " in cell for heading in ("params ours", "s/epoch ours") for cell in columns.get(heading, ())):
+        yield "Parameters and seconds of ours, a / b: by the paper's recipe / by the modern one."
     if table.devices:
-        yield (
-            ("Published times: a GPU of 2017; ours: " if timed else "Ours ran on: ")
-            + "; ".join(table.devices)
-            + "."
-        )
-    sources = [f"{row.row}: {row.published.source}" for row in table.rows if row.quoted and row.published]
-    if sources:
-        yield f"Quoted, not run by us. {'; '.join(sources)}."
+        times = "Published times: on a GPU of 2017; ours" if "s/epoch publ." in columns else "Ours"
+        yield f"{times}: on {', '.join(table.devices)}."
     yield from table.warnings
-
-
-def _pair(row: TableRow) -> list[tuple[int | None, float | None]]:
-    return [(result.params, result.seconds_per_epoch) for result in row.results.values()]
+    sources: dict[str, list[str]] = {}
+    for row in table.rows:
+        if row.published.quoted:
+            sources.setdefault(row.published.source, []).append(row.published.row)
+    if sources:
+        quoted = (f"\n  - {', '.join(rows)}: {source}" for source, rows in sources.items())
+        yield f"Quoted, not run by us:{''.join(quoted)}"

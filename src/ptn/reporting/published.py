@@ -237,11 +237,3 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _quoted("modelnet40", "O-CNN", _OCNN, 89.3),
     _quoted("modelnet40", "O-CNN with voting", _OCNN, 90.2),
 )
-
-
-def published_row(table: str, row: str, dataset: str) -> PublishedRow | None:
-    """What is known of a row beforehand, if anything."""
-    return _BY_KEY.get((table, row, dataset))
-
-
-_BY_KEY = {(row.table, row.row, row.dataset): row for row in PUBLISHED}

@@ -9,7 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 from ..errors import InputError, check_choice
 from ..training.records import Record
-from .published import FORMS, PUBLISHED, TABLES, PublishedRow, published_row
+from .published import FORMS, PUBLISHED, TABLES, PublishedRow
+
+_Key = tuple[str, str, str]  # data set, row, form
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,8 @@ class Result:
 class TableRow:
     """A row for one data set: what was published, and ours by form. Quoted rows have no results."""
 
-    row: str
-    dataset: str
-    published: PublishedRow | None
+    published: PublishedRow
     results: dict[str, Result]
-
-    @property
-    def quoted(self) -> bool:
-        return self.published is not None and self.published.quoted
 
 
 @dataclass(frozen=True)
@@ -61,13 +57,8 @@ def build_tables(records: Iterable[Record], names: Sequence[str] = tuple(TABLES)
     """The tables called `names` (by default all), with every row that is known of and every row that was run."""
     for name in names:
         check_choice("table", name, TABLES)
-    reported = [record for record in records if is_reported(record)]
-    return [_table(name, [record for record in reported if record.table == name]) for name in names]
-
-
-def is_reported(record: Record) -> bool:
-    """Whether a record belongs to a row of one of the tables."""
-    return record.table in TABLES and record.row is not None and record.form in FORMS
+    reported = [record for record in records if record.row is not None and record.form in FORMS]
+    return [_table(name, [record for record in reported if record.table == name]) for name in dict.fromkeys(names)]
 
 
 def to_json(tables: Iterable[Table]) -> list[dict[str, Any]]:
@@ -117,69 +108,71 @@ def missing_runs(
 
 
 def _table(name: str, records: list[Record]) -> Table:
-    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
-    for record in {record.identity: record for record in records}.values():  # files may repeat each other
+    groups: dict[_Key, list[Record]] = defaultdict(list)
+    for record in {(record.identity, record.started): record for record in records}.values():  # files may overlap
         groups[record.dataset, record.row or "", record.form].append(record)
     finished = {key: _newest(group) for key, group in groups.items()}
     counted = [record for group in finished.values() for record in group]
-
-    rows = []
-    for dataset, row in _row_names(name, groups):
-        published = published_row(name, row, dataset)
-        results = {
-            form: _result(
-                name, published, finished.get((dataset, row, form), []), groups.get((dataset, row, form), [])
-            )
-            for form in FORMS
-            if (dataset, row, form) in groups or (published and not published.quoted and form in published.forms)
-        }
-        rows.append(TableRow(row, dataset, published, results))
     return Table(
         name=name,
-        rows=tuple(rows),
+        rows=tuple(_row(published, groups, finished) for published in _known_rows(name, groups)),
         sources=tuple(sorted({str(record.metrics.get("source", "unknown")) for record in counted})),
         devices=tuple(sorted({record.device for record in counted})),
         warnings=tuple(line for key, group in finished.items() for line in _differences(key, group)),
     )
 
 
-def _row_names(table: str, groups: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    """(data set, row) in order: data sets as the table has them; in each our rows, known ones first, then quoted."""
-    known = {(row.dataset, row.row): row.quoted for row in PUBLISHED if row.table == table}
-    names = [*known, *((dataset, row) for dataset, row, _ in groups)]
-    datasets = list(TABLES[table].datasets)
+def _known_rows(table: str, groups: dict[_Key, list[Record]]) -> list[PublishedRow]:
+    """By data set, as the table orders them: our rows, first those known beforehand, then the quoted ones."""
+    known = {(row.dataset, row.row): row for row in PUBLISHED if row.table == table}
+    for (dataset, row, _), records in groups.items():
+        model = records[-1].model
+        unheard_of = PublishedRow(table=table, row=row, dataset=dataset, model=model, forms=())
+        known.setdefault((dataset, row), unheard_of)
+    datasets = list(dict.fromkeys([*TABLES[table].datasets, *(dataset for dataset, _ in known)]))
+    return sorted(known.values(), key=lambda row: (datasets.index(row.dataset), row.quoted))
 
-    def place(key: tuple[str, str]) -> tuple[int, bool]:
-        dataset = key[0]
-        return datasets.index(dataset) if dataset in datasets else len(datasets), known.get(key, False)
 
-    return sorted(dict.fromkeys(names), key=place)
+def _row(published: PublishedRow, groups: dict[_Key, list[Record]], finished: dict[_Key, list[Record]]) -> TableRow:
+    results = {}
+    for form in FORMS:
+        key = (published.dataset, published.row, form)
+        if key in groups:
+            failed = sum(record.status == "failed" for record in groups[key])
+            results[form] = _result(published, finished[key], failed)
+        elif form in published.forms and not published.quoted:
+            results[form] = Result(published.model)
+    return TableRow(published, results)
 
 
 def _newest(records: Iterable[Record]) -> list[Record]:
     """The finished run of each seed, the one started last where there are several."""
     by_seed: dict[int, Record] = {}
-    for record in sorted(records, key=lambda record: datetime.fromisoformat(record.started)):
+    for record in sorted(records, key=_started):
         if record.status == "done":
             by_seed[record.seed] = record
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def _result(table: str, published: PublishedRow | None, finished: list[Record], all_runs: list[Record]) -> Result:
-    failed = sum(record.status == "failed" for record in all_runs)
-    if not finished:
-        return Result(model=published.model if published else all_runs[-1].model, failed=failed)
-    newest = max(finished, key=lambda record: datetime.fromisoformat(record.started))
-    if TABLES[table].accuracy:
-        mean, std = _statistics([_metric(record, "instance_accuracy") for record in finished])
-        class_mean, class_std = _statistics([_metric(record, "class_accuracy") for record in finished])
+def _started(record: Record) -> datetime:
+    return datetime.fromisoformat(record.started)
+
+
+def _result(published: PublishedRow, records: list[Record], failed: int) -> Result:
+    if not records:
+        return Result(published.model, failed=failed)
+    newest = max(records, key=_started)
+    class_mean: float | None = None
+    class_std: float | None = None
+    if TABLES[published.table].accuracy:
+        mean, std = _statistics([_metric(record, "instance_accuracy") for record in records])
+        class_mean, class_std = _statistics([_metric(record, "class_accuracy") for record in records])
     else:
-        mean, std = _statistics([record.test_error for record in finished if record.test_error is not None])
-        class_mean = class_std = None
-    seconds = [record.seconds_per_epoch for record in finished if record.seconds_per_epoch is not None]
+        mean, std = _statistics([record.test_error for record in records if record.test_error is not None])
+    seconds = [record.seconds_per_epoch for record in records if record.seconds_per_epoch is not None]
     return Result(
         model=newest.model,
-        n=len(finished),
+        n=len(records),
         mean=mean,
         std=std,
         class_mean=class_mean,
@@ -202,9 +195,9 @@ def _metric(record: Record, name: str) -> float:
     return float(value)
 
 
-def _differences(key: tuple[str, str, str], records: list[Record]) -> list[str]:
-    _, row, form = key
-    place = f"{row}, {form} recipe"
+def _differences(key: _Key, records: list[Record]) -> list[str]:
+    dataset, row, form = key
+    place = f"{row} on {dataset}, {form} recipe"
     lines = []
     if len({record.config_sha256 for record in records}) > 1:
         lines.append(f"{place}: these runs were trained with different settings.")
@@ -216,14 +209,14 @@ def _differences(key: tuple[str, str, str], records: list[Record]) -> list[str]:
 def _json_row(table: str, row: TableRow, form: str, result: Result) -> dict[str, Any]:
     entry = {
         "table": table,
-        "row": row.row,
-        "dataset": row.dataset,
+        "row": row.published.row,
+        "dataset": row.published.dataset,
         "model": result.model,
         "recipe": form,
         "n": result.n,
         "mean": result.mean,
         "std": result.std,
-        "paper": row.published.mean if row.published else None,
+        "paper": row.published.mean,
         "params": result.params,
     }
     return entry | ({"class_mean": result.class_mean} if TABLES[table].accuracy else {})

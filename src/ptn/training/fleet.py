@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 
 from ..errors import InputError
+from .recipe import Recipe
 from .trainer import Run, RunFailedError
 
 
@@ -80,10 +81,7 @@ def _train_wave(
                     on_failed(run, str(error))
                 continue
             except torch.OutOfMemoryError as error:
-                raise InputError(
-                    f"{run.recipe.name}: {run.device} has no memory left with batch {run.batch} and {len(active)} runs "
-                    "at once: lower batch, or train fewer seeds at a time"
-                ) from error
+                raise out_of_memory(run.recipe, run.device) from error
             if ended:
                 active.remove((run, steps))
                 outcome.done.append(run)
@@ -100,6 +98,14 @@ def _train_wave(
 
 
 _END = object()
+
+
+def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:
+    """The error for a device without memory left, which says what to lower."""
+    return InputError(
+        f"{recipe.name}: {device} is out of memory: lower batch (--set batch={max(2, recipe.batch // 2)}), "
+        "or train fewer runs at once (--at-once)"
+    )
 
 
 @contextmanager

@@ -24,6 +24,18 @@ class Shard:
     world: int = 1
 
 
+@dataclass(frozen=True)
+class Parallel:
+    """What sharing a run takes: this process's shard and device, how network and optimiser are wrapped, how
+    gradients flow, and how to wait for the others."""
+
+    shard: Shard
+    device: torch.device
+    wrap: Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, Any]]
+    backward: Callable[[Tensor], None]
+    wait: Callable[[], None]
+
+
 class TrainingStep:
     """All that one step reads and writes, at fixed places in memory; calling it does the step.
 
@@ -39,22 +51,22 @@ class TrainingStep:
         batch: int,
         device: torch.device,
         *,
-        shard: Shard | None = None,
-        setup: Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, torch.optim.Optimizer]] | None = None,
+        parallel: Parallel | None = None,
     ) -> None:
         self.recipe = recipe
         self.batches = batches
         self.device = device
-        self.shard = shard or Shard()
+        self.shard = parallel.shard if parallel else Shard()
         self.model = model
         self.rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps).to(device)
         self.lr = torch.tensor(recipe.optimiser.lr, device=device)
         self.optimiser = make_optimiser(model, recipe.optimiser, self.lr)
         self.average = AveragedWeights(model, recipe.ema) if recipe.ema else None
-        # what the network is called through: itself, or wrapped for several processes
-        self.network = model
-        if setup is not None:
-            self.network, self.optimiser = setup(model, self.optimiser)
+        # what they are called through: themselves, or wrapped for several processes
+        self.network, self.stepper = model, self.optimiser
+        if parallel:
+            self.network, self.stepper = parallel.wrap(model, self.optimiser)
+        self.backward: Callable[[Tensor], None] = parallel.backward if parallel else torch.Tensor.backward
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
         self.noise = self._make_noise(batch)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
@@ -135,8 +147,8 @@ class TrainingStep:
             logits = self.network(images)
         loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.label_smoothing)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
+        self.backward(loss)
+        self.stepper.step()
         if self.average is not None:
             self.average.update()
         loss = loss.detach()

@@ -1,10 +1,9 @@
 """The training loop: the only one. A `Run` is a recipe with a seed on its way; a fleet is several, interleaved."""
 
-import copy
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,13 @@ from ..data import Dataset, VoxelDataset
 from ..errors import InputError
 from ..evaluation import evaluate
 from ..models import Model, Network, create_model, list_options
+from ..models.zoo import build
 from .batches import Batches, Resident, Streamed, epoch_order, fits
 from .checkpoint import load_checkpoint, restore, save_checkpoint
+from .distributed import synchronise_batch_norm
 from .recipe import Recipe
-from .step import Shard, TrainingStep
+from .records import timestamp
+from .step import Parallel, Shard, TrainingStep
 
 
 class RunFailedError(RuntimeError):
@@ -55,20 +57,22 @@ class Run:
     data: RunData
     device: torch.device
     folder: Path | None = None
-    shard: Shard = field(default_factory=Shard)
-    setup: Callable[..., Any] | None = None
+    parallel: Parallel | None = None
     stream_data: bool | None = None
     checkpoint_every: int = 10
     on_epoch: Callable[["Run", Progress], None] | None = None
 
     def __post_init__(self) -> None:
         recipe, train = self.recipe, self.data.train
+        self.shard = self.parallel.shard if self.parallel else Shard()
         self.batch = min(recipe.batch, len(train))
         if self.batch < 2:
             raise InputError(f"{recipe.name}: {len(train)} training images are too few")
         if self.batch % self.shard.world:
             raise InputError(f"{recipe.name}: batch {self.batch} cannot be shared by {self.shard.world} processes")
         self.model = build_model(recipe, train).to(self.device).train()
+        if self.parallel:
+            synchronise_batch_norm(self.model)
         self.steps_per_epoch = len(train) // self.batch
         local = self.batch // self.shard.world
         resident = fits(train, self.device) if self.stream_data is None else not self.stream_data
@@ -77,14 +81,15 @@ class Run:
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.position = 0, 0
         self.seconds = 0.0
+        self.started = timestamp()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
         self.best_error: float | None = None
         with self.on_stream():
             self.step = TrainingStep(
-                self.model, recipe, self.batches, self.batch, self.device, shard=self.shard, setup=self.setup
+                self.model, recipe, self.batches, self.batch, self.device, parallel=self.parallel
             )
-            if self.device.type == "cuda" and self.shard.world == 1:
+            if self.device.type == "cuda" and not self.parallel:
                 self.step.capture()
 
     def on_stream(self) -> AbstractContextManager[Any]:
@@ -134,6 +139,7 @@ class Run:
             "epoch": self.epoch,
             "position": self.position,
             "seconds": self.seconds,
+            "started": self.started,
             "history": self.history,
             "best_error": self.best_error,
         }
@@ -159,7 +165,8 @@ class Run:
                 self._make_optimiser_state()
             restore(held, self.step.tensors(), path)
         self.epoch, self.position = facts["epoch"], facts["position"]
-        self.seconds, self.history, self.best_error = facts["seconds"], facts["history"], facts["best_error"]
+        self.seconds, self.started = facts["seconds"], facts["started"]
+        self.history, self.best_error = facts["history"], facts["best_error"]
         return True
 
     def _make_optimiser_state(self) -> None:
@@ -201,7 +208,7 @@ class Run:
         """Loss, mistakes and the first bad step, over all processes that share this run."""
         totals = torch.stack((self.step.loss_sum / self.shard.world, self.step.wrong.double()))
         bad = self.step.first_bad.clone()
-        if self.shard.world > 1:
+        if self.parallel:
             torch.distributed.all_reduce(totals)
             torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)
         loss, wrong = totals.tolist()
@@ -217,9 +224,9 @@ class Run:
 
     def _copy(self) -> Model:
         """The network as it stands, with averaged weights where the recipe averages, in evaluation mode."""
-        model = copy.deepcopy(self.model)
-        if self.step.average is not None:
-            model.load_state_dict(model.state_dict() | self.step.average.shadow)
+        model = build(self.model.config).to(self.device)
+        state = {key: value.clone() for key, value in self.model.state_dict().items()}
+        model.load_state_dict(state | (self.step.average.shadow if self.step.average else {}))
         return model.eval()
 
     def _synchronise(self) -> None:
@@ -265,8 +272,8 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
 
 def prepare_device(recipe: Recipe, device: torch.device) -> None:
     """Settings of torch that hold for the whole process: TF32, and algorithms that give equal results."""
-    torch.backends.cuda.matmul.allow_tf32 = recipe.precision != "fp32"
-    torch.backends.cudnn.allow_tf32 = recipe.precision != "fp32"
+    for switch in (torch.backends.cuda.matmul, torch.backends.cudnn.conv):  # type: ignore[attr-defined]
+        switch.fp32_precision = "ieee" if recipe.precision == "fp32" else "tf32"
     torch.backends.cudnn.deterministic = recipe.deterministic
     torch.backends.cudnn.benchmark = not recipe.deterministic and device.type == "cuda"
     # grid_sample's gradient to the image is not deterministic on a GPU, and never asked for here: warn only

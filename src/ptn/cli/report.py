@@ -1,0 +1,72 @@
+"""`ptn report`: the tables of the paper, ours beside the published numbers."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..training.records import Record
+
+
+def register(app: typer.Typer) -> None:
+    app.command("report")(report)
+
+
+def report(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, svhn, modelnet40; by default all.",
+            show_default=False,
+        ),
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(help="Folder of records (*.jsonl), or one file of them.", metavar="FOLDER")
+    ] = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of Markdown.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write to instead of printing.", show_default=False),
+    ] = None,
+) -> None:
+    """Tables in Markdown, made from records: mean, std and number of runs beside the paper's numbers.
+
+    Rows without runs show as missing; peers' published rows are marked as quoted.
+    """
+    from ..files import atomic_path
+    from ..reporting.published import TABLES
+    from ..reporting.tables import build_tables, to_json
+
+    records = load_records(results)
+    built = build_tables(records, tables or list(TABLES))
+    if others := sorted({record.table for record in records if record.table} - set(TABLES)):
+        print(f"ptn: not shown: records of other tables ({', '.join(others)})", file=sys.stderr)
+    if as_json:
+        text = json.dumps(to_json(built), indent=2, ensure_ascii=False) + "\n"
+    else:
+        from ..reporting.markdown import render_markdown
+
+        text = render_markdown(built)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with atomic_path(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(output)
+
+
+def load_records(results: Path) -> "list[Record]":
+    """The records of every *.jsonl in the folder `results`, or of that file; none where there is nothing yet."""
+    from ..training.records import read_records
+
+    if results.is_file():
+        return read_records(results)
+    if results.exists() and not results.is_dir():
+        raise InputError(f"{results} is neither a folder nor a file of records")
+    return [record for path in sorted(results.glob("*.jsonl")) for record in read_records(path)]

@@ -1,0 +1,140 @@
+"""`ptn train`: recipes by name, or a folder of one's own images."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..training import Recipe
+
+
+def register(app: typer.Typer) -> None:
+    app.command("train")(train)
+
+
+def train(
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipes, say rotmnist/ptn_b/modern+.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Train on your own images: DIR/train/<class>/*, or DIR/<class>/*.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="With --folder: the network.")] = "ptn_b",
+    image_size: Annotated[int, typer.Option(help="With --folder: images are resized to this many pixels.")] = 64,
+    epochs: Annotated[int | None, typer.Option(help="Train for so many epochs instead of the recipe's.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, say 0, 0-4 or 0,3,7.")] = "0",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting, say optimiser.lr=0.005. Repeatable.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for checkpoints, weights, records")] = Path(
+        "runs"
+    ),
+    results: Annotated[Path | None, typer.Option(help="Append the records to this file too.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw earlier checkpoints of these runs away.")] = False,
+    budget_seconds: Annotated[float | None, typer.Option(help="Stop at a checkpoint after so long.")] = None,
+    at_once: Annotated[int, typer.Option(help="How many runs share a GPU at most.", min=1)] = 16,
+    checkpoint_every: Annotated[int, typer.Option(help="Epochs between checkpoints.", min=1)] = 10,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Print the recipes' names and exit.")] = False,
+) -> None:
+    """Train recipes, or a network on your own images; test each once; keep weights and records."""
+    from ..training import find_recipe, override, parse_setting, recipe_names, with_seeds
+
+    if show_list:
+        print("\n".join(recipe_names()))
+        return
+    if bool(recipes) == bool(folder):
+        raise InputError("name recipes to train (see `ptn train --list`), or a folder of images with --folder")
+    if folder is not None:
+        from ..training.own import folder_recipe
+
+        chosen = [folder_recipe(folder, model=model, image_size=image_size)]
+    else:
+        chosen = [find_recipe(name) for name in recipes or []]
+    changes = dict(parse_setting(text) for text in settings or [])
+    if epochs is not None:
+        changes["epochs"] = epochs
+    chosen = [override(recipe, changes) for recipe in chosen]
+    runs = [run for recipe in chosen for run in with_seeds(recipe, parse_seeds(seeds))]
+    run_session(
+        runs,
+        output=output,
+        results=results,
+        device=device,
+        resume=resume,
+        fresh=fresh,
+        budget_seconds=budget_seconds,
+        at_once=at_once,
+        checkpoint_every=checkpoint_every,
+        tensorboard=tensorboard,
+    )
+
+
+def run_session(
+    recipes: "list[Recipe]",
+    *,
+    output: Path,
+    results: Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    fresh: bool = False,
+    budget_seconds: float | None = None,
+    at_once: int = 16,
+    checkpoint_every: int = 10,
+    tensorboard: bool = False,
+) -> None:
+    """Train `recipes` and tell the terminal about it. Exits with 3 if stopped early, 1 if a run failed."""
+    # deterministic cuBLAS asks for this before CUDA starts
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    from ..evaluation.compute import choose_device
+    from ..training import SessionOptions, train_recipes
+    from ..training.distributed import join, launched_together
+    from ..training.reporters import TensorBoardReporter, make_reporter
+
+    if resume and fresh:
+        raise InputError("--resume goes on and --fresh starts over: give one of them")
+    place, parallel = choose_device(device), None
+    if launched_together():
+        parallel = join(place)
+        place = parallel.device
+    options = SessionOptions(
+        folder=output,
+        device=place,
+        parallel=parallel,
+        resume=resume,
+        fresh=fresh,
+        budget_seconds=budget_seconds,
+        at_once=at_once,
+        checkpoint_every=checkpoint_every,
+        results=results,
+    )
+    reporter = make_reporter()
+    outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)
+    if not options.leads:
+        return
+    if outcome.reason is not None:
+        print(f"stopped: {outcome.reason}; go on with --resume")
+        raise typer.Exit(3)
+    print(f"weights and records are in {output}")
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """ "0-2,7" -> [0, 1, 2, 7]."""
+    seeds: list[int] = []
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            seeds += range(int(first), int(last if dash else first) + 1)
+    except ValueError:
+        raise InputError(f"--seeds takes numbers and ranges, say 0-4 or 0,3,7; got {text!r}") from None
+    if not seeds:
+        raise InputError(f"--seeds names none: {text!r}")
+    return seeds

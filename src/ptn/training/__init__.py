@@ -1,0 +1,20 @@
+"""Where recipes become weights and records."""
+
+from .recipe import Recipe, override, parse_setting, recipe_from_dict
+from .recipes import find_recipe, recipe_names
+from .session import SessionOptions, train_recipes, with_seeds
+from .trainer import Run, RunData
+
+__all__ = [
+    "Recipe",
+    "Run",
+    "RunData",
+    "SessionOptions",
+    "find_recipe",
+    "override",
+    "parse_setting",
+    "recipe_from_dict",
+    "recipe_names",
+    "train_recipes",
+    "with_seeds",
+]

@@ -1,0 +1,36 @@
+"""The recipe for people's own images."""
+
+from pathlib import Path
+
+from ..data import load_folder
+from ..errors import InputError, unknown_name
+from ..models import list_models
+from .recipe import AugmentSpec, DataSpec, ModelSpec, Recipe, ScheduleSpec
+
+STEPS = 3000
+"""About how long a network is trained on a folder, whatever its size."""
+
+
+def folder_recipe(root: Path, *, model: str = "ptn_b", image_size: int = 64) -> Recipe:
+    """Sensible defaults for a folder of images whose objects turn, shrink and move.
+
+    Images are turned at random in training; the weights are the best on the validation images.
+    """
+    if model not in list_models():
+        raise unknown_name("model", model, list_models())
+    if model in ("cylindrical", "ptn_cnn_b"):
+        raise InputError(f"{model} cannot be trained on a folder of images: take ptn_s, ptn_b or another one")
+    options = {"root": str(root), "image_size": image_size}
+    count = len(load_folder(root, "train", image_size=image_size))
+    batch = max(2, min(100, count // 4))
+    return Recipe(
+        name=f"folder/{root.resolve().name}/{model}",
+        data=DataSpec("folder", valid="valid", options=options),
+        model=ModelSpec(model),
+        schedule=ScheduleSpec("cosine", warmup=0.05),
+        augment=AugmentSpec(rotation_deg=180.0, interpolation="bicubic"),
+        epochs=min(200, max(10, STEPS * batch // max(1, count))),
+        batch=batch,
+        label_smoothing=0.1,
+        selection="valid",
+    )

@@ -1,0 +1,113 @@
+"""What a finished run leaves: weights, and a record for each row of a table that it fills."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data import Dataset, VoxelDataset
+from ..errors import InputError
+from ..evaluation import evaluate, origin_error_px
+from ..models import Model, count_parameters, save_weights
+from .recipe import Recipe, Row
+from .records import Record, describe_device, git_commit
+from .trainer import Run
+
+
+def test_run(run: Run, test: Dataset | VoxelDataset, *, together: int) -> tuple[Model, list[Record]]:
+    """The finished network of a run, looked at on the test set once, and the records of what was seen.
+
+    `together` is how many runs shared the device while it trained.
+    """
+    model = run.finished_model()
+    recipe = run.recipe
+    rows: Sequence[Row | None] = recipe.rows or (None,)
+    records, seen = [], {}
+    for row in rows:
+        rotations = row.rotations if row else 1
+        if rotations not in seen:
+            seen[rotations] = measure(model, test, rotations=rotations, recipe=recipe)
+        error, metrics = seen[rotations]
+        metrics = {**metrics, "together": together, "valid_error": run.best_error}
+        records.append(make_record(run, row, error=error, metrics=metrics, status="done"))
+    return model, records
+
+
+def failed_records(run: Run, reason: str) -> list[Record]:
+    """The records of a run that could not go on."""
+    rows: Sequence[Row | None] = run.recipe.rows or (None,)
+    metrics = {"reason": reason}
+    return [make_record(run, row, error=None, metrics=metrics, status="failed") for row in rows]
+
+
+def measure(
+    model: Model, test: Dataset | VoxelDataset, *, rotations: int, recipe: Recipe
+) -> tuple[float, dict[str, Any]]:
+    """Error in % and what else is worth keeping of a network's answers, averaged over `rotations`."""
+    start = time.perf_counter()
+    result = evaluate(model, test, rotations=rotations, precision=recipe.precision)
+    metrics: dict[str, Any] = {
+        "source": test.meta.get("source"),
+        "test_count": result.n,
+        "test_seconds": round(time.perf_counter() - start, 3),
+        "per_class_accuracy": [None if value is None else round(value, 4) for value in result.per_class],
+        "class_accuracy": round(result.class_accuracy, 4),
+        "instance_accuracy": round(result.accuracy, 4),
+    }
+    if rotations == 1 and "center" in test.meta and recipe.model.name.startswith("ptn"):
+        median, p90 = origin_error_px(model, test)
+        metrics |= {"origin_error_px_median": round(median, 3), "origin_error_px_p90": round(p90, 3)}
+    return result.error, metrics
+
+
+def make_record(run: Run, row: Row | None, *, error: float | None, metrics: dict[str, Any], status: Any) -> Record:
+    recipe = run.recipe
+    return Record(
+        run=f"{recipe.name}#{recipe.seed}@{run.started}",
+        recipe=recipe.name,
+        form=recipe.form,
+        table=row.table if row else None,
+        row=row.row if row else None,
+        dataset=recipe.data.name,
+        model=recipe.model.name,
+        params=count_parameters(run.model),
+        seed=recipe.seed,
+        test_error=None if error is None else round(error, 6),
+        metrics=metrics,
+        tta=row.rotations if row else 1,
+        epochs=run.epoch,
+        train_seconds=round(run.seconds, 3),
+        seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,
+        selection=recipe.selection,
+        data_sha256=str(run.data.train.meta.get("sha256", "")),
+        config=json.loads(json.dumps(recipe.to_dict())),
+        config_sha256=recipe.sha256,
+        git=git_commit(),
+        torch=torch.__version__,
+        device=describe_device(run.device),
+        precision=recipe.precision,
+        deterministic=recipe.deterministic,
+        started=run.started,
+        status=status,
+    )
+
+
+def keep_weights(model: Model, run: Run, path: Path, *, error: float) -> None:
+    """Write the weights of a finished run with what one needs to use them."""
+    recipe = run.recipe
+    metadata = {
+        "classes": json.dumps(list(run.data.train.classes)),
+        "dataset": recipe.data.name,
+        "dataset_options": json.dumps(recipe.data.options),
+        "recipe": recipe.name,
+        "seed": str(recipe.seed),
+        "test_error": f"{error:.4f}",
+        "fit": str(recipe.data.options.get("fit", "resize")),
+    }
+    try:
+        save_weights(model, path, metadata=metadata)
+    except OSError as error_:
+        raise InputError(f"cannot write {path}: {error_.strerror}") from error_

@@ -1,0 +1,204 @@
+"""Recipes and seeds in, weights and records out: what `ptn train` does."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from ..data import Dataset, VoxelDataset, load_dataset, load_folder
+from ..errors import InputError
+from ..files import make_folder
+from .fleet import FleetOutcome, out_of_memory, train_fleet
+from .recipe import DataSpec, Recipe
+from .records import Record, append_records
+from .results import failed_records, keep_weights, test_run
+from .step import Parallel
+from .trainer import Progress, Run, RunData, prepare_device
+
+
+class Reporter(Protocol):
+    """Who is told how a session goes."""
+
+    def begin(self, runs: Sequence[Run]) -> None: ...
+    def epoch(self, run: Run, progress: Progress) -> None: ...
+    def done(self, run: Run, records: Sequence[Record]) -> None: ...
+    def failed(self, run: Run, reason: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Where and how recipes are trained: nothing of this changes a result.
+
+    `resume` goes on from checkpoints in `folder`, `fresh` throws them away; with neither, a run whose folder is
+    not empty is an error. `at_once` bounds how many runs share a GPU. Records go to `folder`/records.jsonl, and
+    to `results` where that is given.
+    """
+
+    folder: Path = Path("runs")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    resume: bool = False
+    fresh: bool = False
+    budget_seconds: float | None = None
+    at_once: int = 16
+    checkpoint_every: int = 10
+    results: Path | None = None
+    parallel: Parallel | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.parallel is None or self.parallel.shard.rank == 0
+
+    def wait(self) -> None:
+        """Until all processes of this run are here."""
+        if self.parallel is not None:
+            self.parallel.wait()
+
+
+def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: Reporter) -> FleetOutcome:
+    """Train every recipe (each with its own seed), test each once, and keep weights and records.
+
+    A run that is finished already is not trained again.
+    """
+    _check_together(recipes)
+    waiting = [recipe for recipe in recipes if not _is_finished(recipe, options)]
+    deadline = None if options.budget_seconds is None else time.monotonic() + options.budget_seconds
+    size = options.at_once if options.device.type == "cuda" and not options.parallel else 1
+    options.wait()  # nobody makes files before all have seen which runs are finished
+    whole = FleetOutcome()
+    data = _Data()
+    for wave in (waiting[start : start + size] for start in range(0, len(waiting), size)):
+        budget = None if deadline is None else deadline - time.monotonic()
+        ended = _train_wave(wave, options, reporter, data, budget)
+        whole.done += ended.done
+        whole.failed += ended.failed
+        whole.stopped += ended.stopped
+        whole.reason = ended.reason
+        if whole.reason is not None:
+            break
+    return whole
+
+
+def _train_wave(
+    recipes: Sequence[Recipe],
+    options: SessionOptions,
+    reporter: Reporter,
+    data: "_Data",
+    budget_seconds: float | None,
+) -> FleetOutcome:
+    runs = [_start_run(recipe, options, reporter, data) for recipe in recipes]
+    if options.leads:
+        reporter.begin(runs)
+
+    def finish(run: Run) -> None:
+        if options.leads:
+            conclude(run)
+        options.wait()
+
+    def conclude(run: Run) -> None:
+        test = data.get(run.recipe.data, run.recipe.data.test)
+        model, records = test_run(run, test, together=len(runs))
+        folder = run_folder(run.recipe, options.folder)
+        error = records[0].test_error
+        assert error is not None
+        keep_weights(model, run, folder / "weights.safetensors", error=error)
+        _keep_records(records, folder, options)
+        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        reporter.done(run, records)
+
+    def give_up(run: Run, reason: str) -> None:
+        if options.leads:
+            _keep_records(failed_records(run, reason), run_folder(run.recipe, options.folder), options)
+            reporter.failed(run, reason)
+
+    return train_fleet(runs, budget_seconds=budget_seconds, on_done=finish, on_failed=give_up)
+
+
+class _Data:
+    """Splits that several runs share, each loaded once."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, Dataset | VoxelDataset] = {}
+
+    def get(self, spec: DataSpec, split: str) -> Dataset | VoxelDataset:
+        key = json.dumps([spec.name, split, spec.options], sort_keys=True)
+        if key not in self.loaded:
+            self.loaded[key] = load_split(spec, split)
+        return self.loaded[key]
+
+
+def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data: _Data) -> Run:
+    folder = run_folder(recipe, options.folder)
+    make_folder(folder)
+    prepare_device(recipe, options.device)
+    spec = recipe.data
+    splits = RunData(data.get(spec, spec.train), data.get(spec, spec.valid) if spec.valid else None)
+    try:
+        run = Run(
+            recipe,
+            splits,
+            options.device,
+            folder,
+            parallel=options.parallel,
+            checkpoint_every=options.checkpoint_every,
+            on_epoch=reporter.epoch if options.leads else None,
+        )
+    except torch.OutOfMemoryError as error:
+        raise out_of_memory(recipe, options.device) from error
+    if options.resume:
+        run.resume()
+    return run
+
+
+def _check_together(recipes: Sequence[Recipe]) -> None:
+    """What holds for the whole process must be the same for all runs in it."""
+    if not recipes:
+        raise InputError("no recipe to train: see `ptn train --list`")
+    if len({(recipe.precision, recipe.deterministic) for recipe in recipes}) > 1:
+        raise InputError("recipes of different precision or determinism cannot train together: train them apart")
+    names = [(recipe.name, recipe.seed) for recipe in recipes]
+    if len(set(names)) < len(names):
+        raise InputError("the same recipe and seed is named twice")
+
+
+def _is_finished(recipe: Recipe, options: SessionOptions) -> bool:
+    """Whether a run's folder says that it is done; an error if it says something that we may not touch."""
+    folder = run_folder(recipe, options.folder)
+    if options.fresh and options.leads:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists() or not any(folder.iterdir()):
+        return False
+    if not options.resume:
+        raise InputError(f"{folder} has a run in it: go on with --resume, or start over with --fresh")
+    return (folder / "result.jsonl").exists()
+
+
+def _keep_records(records: Sequence[Record], folder: Path, options: SessionOptions) -> None:
+    append_records(options.folder / "records.jsonl", records)
+    if options.results is not None:
+        append_records(options.results, records)
+    # last, because it says that the run is finished
+    append_records(folder / "result.jsonl", records)
+
+
+def run_folder(recipe: Recipe, folder: Path) -> Path:
+    """Where a run keeps its checkpoint and weights."""
+    return folder / recipe.name.replace("/", ".") / f"seed-{recipe.seed}"
+
+
+def with_seeds(recipe: Recipe, seeds: Iterable[int]) -> list[Recipe]:
+    """The same recipe once for each seed."""
+    return [replace(recipe, seed=seed) for seed in seeds]
+
+
+def load_split(spec: DataSpec, split: str) -> Dataset | VoxelDataset:
+    """A split of a recipe's data."""
+    if spec.name != "folder":
+        return load_dataset(spec.name, split, **spec.options)
+    options = dict(spec.options)
+    return load_folder(Path(options.pop("root")), split, **options)

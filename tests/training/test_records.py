@@ -1,0 +1,297 @@
+"""Records survive crashes, crowds and bad lines."""
+
+import fcntl
+import json
+import logging
+import math
+import resource
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, fields, replace
+
+import pytest
+import torch
+
+from ptn.errors import InputError
+from ptn.training.records import (
+    Record,
+    append_record,
+    append_records,
+    describe_device,
+    git_commit,
+    merge_records,
+    read_records,
+    timestamp,
+)
+
+RECORD = Record(
+    run="rotmnist-ptn_b-modern+-0",
+    recipe="rotmnist/ptn_b/modern+",
+    form="modern",
+    table="rotmnist",
+    row="PTN-B+",
+    dataset="rotmnist",
+    model="ptn_b",
+    params=131_959,
+    seed=0,
+    test_error=0.93,
+    metrics={"source": "regenerated", "per_class": [1.0, 0.86]},
+    tta=1,
+    epochs=200,
+    train_seconds=12.5,
+    seconds_per_epoch=0.0625,
+    selection="final",
+    data_sha256="d" * 64,
+    config={"optimiser": {"lr": 0.01}},
+    config_sha256="c" * 64,
+    git="3325c85",
+    torch="2.13.0",
+    device="NVIDIA H200",
+    precision="bf16",
+    deterministic=True,
+    started="2025-11-15T10:00:00+00:00",
+    status="done",
+)
+
+
+def numbered(count):
+    return [replace(RECORD, run=f"run-{number}", seed=number) for number in range(count)]
+
+
+def test_a_record_has_exactly_the_fields_of_the_schema():
+    names = """schema run recipe form table row dataset model params seed test_error metrics tta epochs
+        train_seconds seconds_per_epoch selection data_sha256 config config_sha256 git torch device precision
+        deterministic started status"""
+    assert [field.name for field in fields(Record)] == names.split()
+
+
+def test_what_is_appended_is_read_back_in_order(tmp_path):
+    path = tmp_path / "new" / "records.jsonl"
+    failed = replace(RECORD, run="böse", status="failed", test_error=None, seconds_per_epoch=None)
+    append_record(path, RECORD)
+    append_record(path, failed)
+    assert read_records(path) == [RECORD, failed]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["schema"] for line in lines] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"params": 1.5}, "params must be a whole number; got 1.5"),
+        ({"seed": True}, "seed must be a whole number; got True"),
+        ({"test_error": "low"}, "test_error must be a number or null; got 'low'"),
+        ({"status": "ok"}, "status must be 'done' or 'failed'; got 'ok'"),
+        ({"test_error": None}, "test_error must be null in failed runs and only there"),
+        ({"status": "failed"}, "test_error must be null in failed runs and only there"),
+        ({"started": "2025-11-15T10:00:00"}, "started must be a time with its zone"),
+        ({"started": "yesterday"}, "started must be a time with its zone"),
+        ({"metrics": []}, "metrics must be an object"),
+        ({"schema": 2}, "schema 2"),
+    ],
+)
+def test_a_record_that_makes_no_sense_cannot_be_made(changes, message):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        replace(RECORD, **changes)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", "not a record in JSON"),
+        ("[1, 2]", "not a record but"),
+        ('{"schema": 7, "future": 1}', "schema 7"),
+        ("{}", "schema None"),
+        (json.dumps(asdict(RECORD) | {"params": "many"}), "params must be a whole number; got 'many'"),
+        (json.dumps(asdict(RECORD) | {"parms": 1}), "unknown field 'parms'; did you mean 'params'"),
+        (json.dumps({k: v for k, v in asdict(RECORD).items() if k not in ("git", "row")}), "no row, git"),
+        (json.dumps(asdict(RECORD) | {"test_error": math.nan}), "NaN"),
+    ],
+)
+def test_a_bad_line_names_the_file_and_the_line(tmp_path, line, message):
+    path = tmp_path / "records.jsonl"
+    append_records(path, numbered(2))
+    with path.open("a") as file:
+        file.write(line + "\n")
+    append_record(path, replace(RECORD, run="after"))
+    with pytest.raises(InputError) as error:
+        read_records(path)
+    assert f"{path}, line 3: " in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read records from .*none\.jsonl: No such file"):
+        read_records(tmp_path / "none.jsonl")
+
+
+def test_numbers_that_json_lacks_are_refused_and_nothing_is_written(tmp_path):
+    path = tmp_path / "records.jsonl"
+    with pytest.raises(InputError, match="finite"):
+        append_record(path, replace(RECORD, metrics={"loss": math.nan}))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kept", [1, 5, 40, -2])
+def test_a_line_torn_by_a_crash_is_left_out_and_then_removed(tmp_path, caplog, kept):
+    path = tmp_path / "records.jsonl"
+    first, second, third = numbered(3)
+    append_records(path, [first, second])
+    whole = path.read_bytes()
+    start = whole.index(b"\n") + 1
+    path.write_bytes(whole[:start] + whole[start:][:kept])
+
+    with caplog.at_level(logging.WARNING, "ptn"):
+        assert read_records(path) == [first]
+        assert "left out its last line" in caplog.text
+        append_record(path, third)
+        assert "removed its last line" in caplog.text
+    assert read_records(path) == [first, third]
+
+
+def test_a_whole_last_line_without_its_newline_is_kept(tmp_path):
+    path = tmp_path / "records.jsonl"
+    first, second, third = numbered(3)
+    append_records(path, [first, second])
+    path.write_bytes(path.read_bytes()[:-1])
+    assert read_records(path) == [first, second]
+    append_record(path, third)
+    assert read_records(path) == [first, second, third]
+
+
+def test_a_file_that_is_something_else_is_not_touched(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("do not lose this")
+    with pytest.raises(InputError, match=r"notes\.txt, last line: not a record"):
+        append_record(path, RECORD)
+    assert path.read_text() == "do not lose this"
+
+
+def test_a_full_disk_is_one_line_and_leaves_earlier_records_whole(tmp_path):
+    path = tmp_path / "records.jsonl"
+    append_record(path, RECORD)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, limits[1]))  # room for 50 bytes of the line
+    try:
+        with pytest.raises(InputError, match=r"cannot write records to .*: No space left"):
+            append_record(path, replace(RECORD, run="second"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_in_place_of_the_file_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="cannot write records to"):
+        append_record(tmp_path, RECORD)
+
+
+def test_appending_waits_for_the_lock(tmp_path):
+    path = tmp_path / "records.jsonl"
+    append_record(path, RECORD)
+    with path.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        writer = threading.Thread(target=append_record, args=(path, replace(RECORD, run="waits")))
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive()
+        assert read_records(path) == [RECORD]
+    writer.join()
+    assert len(read_records(path)) == 2
+
+
+PROGRAM = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from ptn.training.records import append_record, merge_records, read_records
+
+folder, name = Path(sys.argv[1]), sys.argv[2]
+record = read_records(folder / "source.jsonl")[0]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(40):
+    append_record(folder / "all.jsonl", replace(record, run=f"{name}-{number}", config={"long": "x" * 20_000}))
+    merge_records(folder / "merged.jsonl", [folder / "source.jsonl"])
+"""
+
+
+def test_processes_that_write_at_once_lose_and_repeat_nothing(tmp_path):
+    source = numbered(30)
+    append_records(tmp_path / "source.jsonl", source)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    writers = [
+        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in "abcd"
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    runs = [record.run for record in read_records(tmp_path / "all.jsonl")]
+    assert sorted(runs) == sorted(f"{name}-{number}" for name in "abcd" for number in range(40))
+    for name in "abcd":
+        assert [run for run in runs if run[0] == name] == [f"{name}-{number}" for number in range(40)]
+    assert read_records(tmp_path / "merged.jsonl") == source
+
+
+def test_merging_adds_what_is_not_there_yet(tmp_path):
+    target, one, two = (tmp_path / name for name in ("target.jsonl", "one.jsonl", "two.jsonl"))
+    kept = replace(RECORD, test_error=1.0)
+    again = replace(RECORD, test_error=2.0)  # the same run, row and rotations
+    averaged = replace(RECORD, row="PTN-B++", tta=8)
+    other = replace(RECORD, run="other")
+    append_record(target, kept)
+    append_records(one, [again, averaged])
+    append_records(two, [other, averaged])
+
+    assert merge_records(target, [one, two]) == 2
+    assert read_records(target) == [kept, averaged, other]
+    assert merge_records(target, [one, two]) == 0
+    assert read_records(target) == [kept, averaged, other]
+
+
+def test_merging_into_nothing_makes_the_file(tmp_path):
+    append_records(tmp_path / "one.jsonl", numbered(3))
+    assert merge_records(tmp_path / "results" / "all.jsonl", [tmp_path / "one.jsonl"]) == 3
+    assert read_records(tmp_path / "results" / "all.jsonl") == numbered(3)
+
+
+def test_a_timestamp_is_a_time_that_records_take():
+    assert replace(RECORD, started=timestamp()).started.endswith("+00:00")
+
+
+def test_the_commit_says_whether_files_changed_since(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+        command = ["git", "-C", str(tmp_path), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "code.py").write_text("one = 1\n")
+    assert git_commit(package) == "unknown"  # not a repository
+    git("init")
+    (tmp_path / "readme").write_text("a repository around it\n")
+    git("add", "readme")
+    git("commit", "-m", "first")
+    assert git_commit(package) == "unknown"  # installed within a repository, but no part of it
+    git("add", ".")
+    git("commit", "-m", "second")
+    git("tag", "-a", "v1", "-m", "v1")
+    commit = git("rev-parse", "--short", "HEAD")
+    assert git_commit(package) == commit
+    (package / "code.py").write_text("one = 2\n")
+    assert git_commit(package) == f"{commit}-dirty"
+
+
+def test_the_device_is_described_in_words():
+    words = describe_device(torch.device("cpu"))
+    assert words.endswith(f"(CPU, {torch.get_num_threads()} threads)")
+    assert len(words.split("(")[0].strip()) > 2
