@@ -17,8 +17,9 @@ from ..geometry import similarity_warp
 from .clutter import Clutter, draw_clutter, strew, windows
 from .dataset import Dataset
 from .mnist import Mnist
-from .poses import Placement, Poses, draw_poses, slices
+from .poses import Placement, Poses, draw_poses
 from .store import cached, fingerprint
+from .threads import in_threads, slices
 
 DIGIT_NAMES = tuple("0123456789")
 
@@ -51,9 +52,6 @@ class DigitSpec:
     `splits` are taken one after the other from the digits in `order`: as they come, shuffled by `seed`, or
     shuffled with the same share of each class in every split. `size` is the side of the square image.
     `clutter` fragments an image are cut from other digits of the split, each `clutter_px` wide before scaling.
-    Four of them on SIM2MNIST, and PTN-B (CCNN-B) after 80 epochs with one seed err on this share of the validation
-    digits: 3.0% (10.8%) without clutter, 5.3% (15.1%) at 5 pixels, 6.3% (17.7%) at 6; after 40 epochs, on the test
-    digits, 9.1% (18.8%) at 7, 19.6% (26.5%) at 10, 38.5% (40.9%) at 14. The paper has 5.0% (11.7%) on its own.
     """
 
     splits: Mapping[str, int]
@@ -216,8 +214,8 @@ def _render(digits: Tensor, poses: Poses, clutter: Clutter | None, spec: DigitSp
     images = torch.empty(len(digits), 1, spec.size, spec.size, dtype=torch.uint8)
     digits = digits.to(device)
     fragments = windows(digits, spec.clutter_px)
-    pixels = _PIXELS_AT_ONCE_CPU if device.type == "cpu" else _PIXELS_AT_ONCE
-    for rows in slices(len(digits), max(1, pixels // spec.size**2)):
+
+    def render(rows: slice) -> None:
         canvas = similarity_warp(
             digits[rows, None].float(),
             rotation=poses.rotation[rows].to(device),
@@ -229,4 +227,10 @@ def _render(digits: Tensor, poses: Poses, clutter: Clutter | None, spec: DigitSp
             pieces = fragments[clutter.digit[rows], clutter.row[rows], clutter.column[rows]].float()
             canvas = strew(canvas, pieces, clutter.poses[rows], spec.scale[1])
         images[rows] = canvas.round().to(torch.uint8).cpu()
+
+    if device.type == "cpu":
+        in_threads(render, len(digits), max(1, _PIXELS_AT_ONCE_CPU // spec.size**2))
+    else:
+        for rows in slices(len(digits), max(1, _PIXELS_AT_ONCE // spec.size**2)):
+            render(rows)
     return images

@@ -1,6 +1,5 @@
 """Where the generators put a digit: its turn, its size and its place, drawn by one CPU generator."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import radians
 from typing import Literal
@@ -8,11 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .threads import in_threads
+
 # Where a digit may be: in the middle; where its ink, turned and scaled, is all on the canvas ("ink"); or where
 # its tile is too, scaled but not turned ("tile").
 Placement = Literal["middle", "tile", "ink"]
 
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -73,23 +74,20 @@ def ink_extent(digits: Tensor, rotation: Tensor, scale: Tensor) -> tuple[Tensor,
     In pixels from the middle of the digit's tile. The ink of a pixel is the square around its centre in which
     bilinear interpolation lets it be seen, two pixels wide before scaling.
     """
-    lows, highs = [], []
     height, width = digits.shape[1:]
     y, x = torch.meshgrid(
         torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2, indexing="ij"
     )
-    for rows in slices(len(digits), _ROWS_AT_ONCE):
-        ink = digits[rows].flatten(1) > 0
+    x, y = x.flatten(), y.flatten()
+
+    def measure(rows: slice) -> tuple[Tensor, Tensor]:
+        blank = digits[rows].flatten(1) == 0
         cos = (scale[rows] * torch.cos(rotation[rows]))[:, None]
         sin = (scale[rows] * torch.sin(rotation[rows]))[:, None]
-        turned = torch.stack((cos * x.flatten() - sin * y.flatten(), sin * x.flatten() + cos * y.flatten()))
-        margin = (cos.abs() + sin.abs())[:, 0]
-        lows.append((turned.masked_fill(~ink, torch.inf).amin(dim=2) - margin).T)
-        highs.append((turned.masked_fill(~ink, -torch.inf).amax(dim=2) + margin).T)
+        turned = torch.stack((cos * x - sin * y, sin * x + cos * y), dim=1)
+        margin = cos.abs() + sin.abs()
+        low = turned.masked_fill(blank[:, None], torch.inf).amin(dim=2) - margin
+        return low, turned.masked_fill(blank[:, None], -torch.inf).amax(dim=2) + margin
+
+    lows, highs = zip(*in_threads(measure, len(digits), _ROWS_AT_ONCE), strict=True)
     return torch.cat(lows), torch.cat(highs)
-
-
-def slices(count: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of at most `size` that cover range(count)."""
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))

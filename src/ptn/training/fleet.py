@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 
 from ..errors import InputError
+from ..evaluation.classify import DivergedError
 from .recipe import Recipe
 from .trainer import Run, RunFailedError
 
@@ -73,21 +74,20 @@ def _train_wave(
     while active and not stop.asked():
         for run, steps in list(active):
             try:
-                ended = next(steps, _END) is _END
-            except RunFailedError as error:
-                active.remove((run, steps))
-                outcome.failed.append((run, str(error)))
-                if on_failed is not None:
-                    on_failed(run, str(error))
-                continue
-            except torch.OutOfMemoryError as error:
-                raise out_of_memory(run.recipe, run.device) from error
-            if ended:
-                active.remove((run, steps))
-                outcome.done.append(run)
+                if next(steps, _END) is not _END:
+                    continue
                 if on_done is not None:
                     on_done(run)
-                clock = time.perf_counter()  # what the caller did with the result is not training
+                outcome.done.append(run)
+            except (RunFailedError, DivergedError) as error:
+                reason = f"{run.recipe.name} seed {run.recipe.seed}: {error}"
+                outcome.failed.append((run, reason))
+                if on_failed is not None:
+                    on_failed(run, reason)
+            except torch.OutOfMemoryError as error:
+                raise out_of_memory(run.recipe, run.device) from error
+            active.remove((run, steps))
+            clock = time.perf_counter()  # what the caller did with the result is not training
         now = time.perf_counter()
         for run, _ in active:
             run.seconds += (now - clock) / len(active)

@@ -1,6 +1,7 @@
 """The named recipes: one per row of each table of the paper, in two forms.
 
-`paper` is the paper's recipe, `modern` ours; a `+` says that training images are turned at random.
+`paper` is the paper's recipe, `modern` ours; a `+` says that training images are turned at random. All compute in
+bfloat16 where that is safe (autocast): about twice as fast on a GPU.
 """
 
 from collections.abc import Iterator
@@ -65,6 +66,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
         augment=_TURNS[form] if turned else AugmentSpec(),
         epochs=epochs,
         batch=200,
+        precision="bf16",
     )
     if form == "modern":
         if dataset == "sim2mnist" and options:
@@ -135,6 +137,7 @@ def _photographs() -> Iterator[Recipe]:
                     schedule=ScheduleSpec("steps" if form == "paper" else "cosine"),
                     epochs=40,
                     batch=128,
+                    precision="bf16",
                     label_smoothing=0.0 if form == "paper" else 0.1,
                 )
 
@@ -152,6 +155,7 @@ def _voxels() -> Iterator[Recipe]:
         augment=AugmentSpec(rotation_deg=180.0),
         epochs=80,
         batch=32,
+        precision="bf16",
     )
     yield learned
     yield replace(

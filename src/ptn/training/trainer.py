@@ -70,7 +70,7 @@ class Run:
             raise InputError(f"{recipe.name}: {len(train)} training images are too few")
         if self.batch % self.shard.world:
             raise InputError(f"{recipe.name}: batch {self.batch} cannot be shared by {self.shard.world} processes")
-        self.model = build_model(recipe, train).to(self.device).train()
+        self.model = build_model(recipe, train).to(self.device, memory_format=self._layout()).train()
         if self.parallel:
             synchronise_batch_norm(self.model)
         self.steps_per_epoch = len(train) // self.batch
@@ -91,6 +91,13 @@ class Run:
             )
             if self.device.type == "cuda" and not self.parallel:
                 self.step.capture()
+
+    def _layout(self) -> torch.memory_format:
+        """How feature maps lie in memory: channels last where it is faster, in half precision on a GPU."""
+        if self.device.type != "cuda" or self.recipe.precision != "bf16":
+            return torch.contiguous_format
+        voxels = isinstance(self.data.train, VoxelDataset)
+        return torch.channels_last_3d if voxels else torch.channels_last
 
     def on_stream(self) -> AbstractContextManager[Any]:
         """The CUDA stream of this run, where there is one."""
@@ -188,7 +195,7 @@ class Run:
         if first_bad >= 0:
             rate = float(self.step.rates[first_bad])
             raise RunFailedError(
-                f"{self.recipe.name} seed {self.recipe.seed}: the loss is not finite at step {first_bad} "
+                f"the loss is not finite at step {first_bad} "
                 f"(epoch {first_bad // seen + 1}, learning rate {rate:g}): lower optimiser.lr"
             )
         rate = float(self.step.rates[self.epoch * seen - 1])
@@ -278,6 +285,8 @@ def prepare_device(recipe: Recipe, device: torch.device) -> None:
     torch.backends.cudnn.benchmark = not recipe.deterministic and device.type == "cuda"
     # grid_sample's gradient to the image is not deterministic on a GPU, and never asked for here: warn only
     torch.use_deterministic_algorithms(recipe.deterministic, warn_only=True)
+    # filling what is about to be written costs a tenth of the time
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _through_json(values: Any) -> Any:
