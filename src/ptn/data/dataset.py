@@ -71,6 +71,6 @@ def _check_labels(name: str, split: str, count: int, labels: Tensor, classes: tu
     if labels.dtype != torch.int64 or labels.shape != (count,):
         shape = tuple(labels.shape)
         raise InputError(f"{name} {split}: {count} images but labels are {labels.dtype} {shape}")
-    if count and not (0 <= int(labels.min()) and int(labels.max()) < len(classes)):
+    if count and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
         worst = int(labels.max()) if int(labels.min()) >= 0 else int(labels.min())
         raise InputError(f"{name} {split}: label {worst} is outside the {len(classes)} classes")

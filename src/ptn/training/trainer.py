@@ -70,7 +70,8 @@ class Run:
             raise InputError(f"{recipe.name}: {len(train)} training images are too few")
         if self.batch % self.shard.world:
             raise InputError(f"{recipe.name}: batch {self.batch} cannot be shared by {self.shard.world} processes")
-        self.model = build_model(recipe, train).to(self.device, memory_format=self._layout()).train()
+        self.model = build_model(recipe, train).to(self.device).train()
+        self.model.to(memory_format=self._layout())  # type: ignore[call-overload]
         if self.parallel:
             synchronise_batch_norm(self.model)
         self.steps_per_epoch = len(train) // self.batch
