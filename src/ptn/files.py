@@ -2,9 +2,11 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from torch import Tensor
 
 from .errors import InputError
 
@@ -40,3 +42,16 @@ def atomic_path(target: Path) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors and texts as a safetensors file that is whole or not there at all."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with atomic_path(path) as temporary:
+        try:
+            save_file(held, temporary, dict(metadata))
+        except SafetensorError as error:
+            raise InputError(f"cannot write {path}: {str(error).splitlines()[0]}") from error

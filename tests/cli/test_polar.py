@@ -49,10 +49,8 @@ def test_and_back_without_being_told_anything(ptn_cli, photograph, tmp_path):
 )
 def test_any_kind_of_picture_is_read(ptn_cli, tmp_path, mode, channels):
     source = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8))
-    if mode == "I;16":
-        source = Image.fromarray(np.full((20, 30), 32768, dtype=np.uint16))
-    else:
-        source = source.convert(mode)
+    grey = Image.fromarray(np.full((20, 30), 32768, dtype=np.uint16))
+    source = grey if mode == "I;16" else source.convert(mode)
     path = tmp_path / ("picture.jpg" if mode == "CMYK" else "picture.png")
     source.save(path)
     outcome = ptn_cli("polar", path, "-o", tmp_path / "out")

@@ -58,7 +58,12 @@ def test_sums_are_of_recipes_that_exist():
 def test_settings_change_by_their_dotted_names():
     changed = override(
         find_recipe(RECIPE),
-        {"optimiser.lr": 0.005, "schedule.kind": "cosine", "augment.scale": [0.8, 1.2], "model.options.wrap": False},
+        {
+            "optimiser.lr": 0.005,
+            "schedule.kind": "cosine",
+            "augment.scale": [0.8, 1.2],
+            "model.options.wrap": False,
+        },
     )
     assert changed.optimiser.lr == 0.005
     assert changed.schedule.kind == "cosine"

@@ -1,5 +1,6 @@
 """The `ptn` command. A mistake prints one line that says what to do and exits with 2, never a traceback."""
 
+import logging
 import sys
 from typing import Annotated, NoReturn
 
@@ -10,6 +11,16 @@ from . import data, evaluate, models, polar, predict, quickstart, report, train
 
 # the base of typer's usage errors: click's own up to some version of typer, a copy of it since
 _UsageProblem: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
+
+
+class _Warnings(logging.Handler):
+    """What the library logs, as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"ptn: {record.getMessage()}", file=sys.stderr)
+
+
+logging.getLogger("ptn").addHandler(_Warnings())
 
 app = typer.Typer(
     name="ptn",

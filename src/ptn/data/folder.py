@@ -78,7 +78,7 @@ def load_folder(
     if not (valid_fraction >= 0 and test_fraction >= 0 and valid_fraction + test_fraction < 1):
         raise InputError(f"fractions must leave images to train on; got {valid_fraction} and {test_fraction}")
 
-    listings = _list_splits(root)
+    listings = list_images(root)
     classes = tuple(listings["train"])
     colours = channels or _decide_channels(listings)
     chosen = _choose(root, listings, split, {"valid": valid_fraction, "test": test_fraction}, seed)
@@ -110,7 +110,7 @@ def load_folder(
     return Dataset(root.resolve().name, split, torch.stack(images), torch.tensor(kept), classes, meta)
 
 
-def _list_splits(root: Path) -> dict[str, Listing]:
+def list_images(root: Path) -> dict[str, Listing]:
     """The files of the splits that have folders; "train" is among them, and has every class."""
     if not root.is_dir():
         raise InputError(f"no folder at {root}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import atomic_path
+from ..files import atomic_path, save_tensors
 
 LOG = logging.getLogger("ptn")
 
@@ -100,15 +100,12 @@ def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dic
     `sha256` must cover everything the result depends on: source bytes, parameters, generator version.
     Processes that build the same set at once each write a whole file; the last one stays.
     """
-    from safetensors.torch import save_file
-
     path = cache_folder() / "generated" / f"{key}-{sha256[:16]}.safetensors"
     known = _load_cached(path, sha256)
     if known is not None:
         return known
     tensors = {name: tensor.cpu().contiguous() for name, tensor in build().items()}
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata={"sha256": sha256})
+    save_tensors(path, tensors, {"sha256": sha256})
     return tensors
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import InputError, unknown_name
-from ..files import atomic_path
+from ..files import save_tensors
 from . import builders
 from .networks import Model, Network, ScoreSum
 
@@ -155,13 +155,10 @@ def find_weights(name: str, pretrained: str | Path) -> Path:
 
 def save_weights(model: Model, path: Path, *, half: bool = False, metadata: dict[str, str] | None = None) -> None:
     """Write a model of this zoo and its configuration as safetensors, floats as float16 if `half`."""
-    from safetensors.torch import save_file
-
-    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    tensors = model.state_dict()
     if half:
         tensors = {k: v.half() if v.is_floating_point() else v for k, v in tensors.items()}
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, {**(metadata or {}), "config": json.dumps(asdict(model.config))})
+    save_tensors(path, tensors, {**(metadata or {}), "config": json.dumps(asdict(model.config))})
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -175,8 +172,11 @@ def read_config(path: Path) -> ModelConfig:
         raise InputError(f"{path} is not a safetensors file: {error}") from error
     if "config" not in metadata:
         raise InputError(f"{path} has no model configuration in it: was it written by ptn?")
-    values = json.loads(metadata["config"])
-    return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
+    try:
+        values = json.loads(metadata["config"])
+        return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} has a model configuration that cannot be read: {error}") from error
 
 
 def load_weights(model: Model, path: Path, *, fresh_head: bool = False) -> None:

@@ -8,16 +8,12 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import atomic_path
+from ..files import save_tensors
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Write `tensors` and `facts` (JSON) so that `path` always holds a whole checkpoint, the old or the new."""
-    from safetensors.torch import save_file
-
-    held = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    with atomic_path(path) as temporary:
-        save_file(held, temporary, {"facts": json.dumps(facts)})
+    save_tensors(path, tensors, {"facts": json.dumps(facts)})
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

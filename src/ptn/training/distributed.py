@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 
 from ..errors import InputError
 from .step import Parallel, Shard
@@ -38,6 +37,28 @@ def join(device: torch.device) -> Parallel:
     return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier)
 
 
+class SumOverProcesses(torch.autograd.Function):
+    """The sum of a tensor over all processes; on the way back, the sum of what each of them wants of it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        total = tensor.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+
+
+def sum_over_processes(tensor: Tensor) -> Tensor:
+    """`tensor` added up over all processes, differentiably."""
+    total: Tensor = SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
+    return total
+
+
 class SynchronisedBatchNorm(nn.Module):
     """Batch norm over the batches of all processes, on any device, with the state dict of torch's own.
 
@@ -55,6 +76,7 @@ class SynchronisedBatchNorm(nn.Module):
         self.weight, self.bias = norm.weight, norm.bias
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             self.register_buffer(name, getattr(norm, name))
+        self.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
         shape = (1, -1, *(1,) * (x.dim() - 2))
@@ -63,8 +85,8 @@ class SynchronisedBatchNorm(nn.Module):
             axes = (0, *range(2, x.dim()))
             count = x.numel() // x.shape[1] * dist.get_world_size()
             values = x.float() if x.dtype != torch.float64 else x
-            mean = all_reduce(values.sum(axes)) / count
-            variance = all_reduce((values - mean.view(shape)).square().sum(axes)) / count
+            mean = sum_over_processes(values.sum(axes)) / count
+            variance = sum_over_processes((values - mean.view(shape)).square().sum(axes)) / count
             self._remember(mean.detach(), variance.detach() * (count / max(1, count - 1)))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         return ((x - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)).to(x.dtype)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..data import load_folder
+from ..data.folder import list_images
 from ..errors import InputError, unknown_name
 from ..models import list_models
 from .recipe import AugmentSpec, DataSpec, ModelSpec, Recipe, ScheduleSpec
@@ -21,7 +21,7 @@ def folder_recipe(root: Path, *, model: str = "ptn_b", image_size: int = 64) -> 
     if model in ("cylindrical", "ptn_cnn_b"):
         raise InputError(f"{model} cannot be trained on a folder of images: take ptn_s, ptn_b or another one")
     options = {"root": str(root), "image_size": image_size}
-    count = len(load_folder(root, "train", image_size=image_size))
+    count = sum(len(files) for files in list_images(root)["train"].values())
     batch = max(2, min(100, count // 4))
     return Recipe(
         name=f"folder/{root.resolve().name}/{model}",

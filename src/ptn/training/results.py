@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ..data import Dataset, VoxelDataset
-from ..errors import InputError
 from ..evaluation import evaluate, origin_error_px
 from ..models import Model, count_parameters, save_weights
 from .recipe import Recipe, Row
@@ -107,7 +106,4 @@ def keep_weights(model: Model, run: Run, path: Path, *, error: float) -> None:
         "test_error": f"{error:.4f}",
         "fit": str(recipe.data.options.get("fit", "resize")),
     }
-    try:
-        save_weights(model, path, metadata=metadata)
-    except OSError as error_:
-        raise InputError(f"cannot write {path}: {error_.strerror}") from error_
+    save_weights(model, path, metadata=metadata)

@@ -61,6 +61,7 @@ class TrainingStep:
         self.rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps).to(device)
         self.lr = torch.tensor(recipe.optimiser.lr, device=device)
         self.optimiser = make_optimiser(model, recipe.optimiser, self.lr)
+        self._allocate_optimiser_state()
         self.average = AveragedWeights(model, recipe.ema) if recipe.ema else None
         # what they are called through: themselves, or wrapped for several processes
         self.network, self.stepper = model, self.optimiser
@@ -97,10 +98,7 @@ class TrainingStep:
             self._step()
         self.graph = graph
         for key, value in self.tensors().items():
-            if key in kept:
-                value.copy_(kept[key])
-            else:  # the optimiser's state came to be while warming up
-                value.zero_()
+            value.copy_(kept[key])
         self.generator.set_state(state)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -114,6 +112,17 @@ class TrainingStep:
                 held[f"optimiser.{index}.{key}"] = value
         held |= {"count": self.count, "loss_sum": self.loss_sum, "wrong": self.wrong, "first_bad": self.first_bad}
         return held
+
+    def _allocate_optimiser_state(self) -> None:
+        """Let the optimiser make what it keeps, which it does at its first step: one that changes nothing."""
+        self.lr.zero_()
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        for state in self.optimiser.state.values():
+            for value in state.values():
+                value.zero_()
 
     def _make_noise(self, batch: int) -> list[tuple[Tensor, Tensor]]:
         """Pairs of (numbers for the whole batch, this shard's part of them), the first pair for augmentation."""

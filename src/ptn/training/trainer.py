@@ -169,22 +169,11 @@ class Run:
             k.removeprefix("best."): held.pop(k).to(self.device) for k in list(held) if k.startswith("best.")
         }
         with self.on_stream():
-            if self.step.graph is None:
-                self._make_optimiser_state()
             restore(held, self.step.tensors(), path)
         self.epoch, self.position = facts["epoch"], facts["position"]
         self.seconds, self.started = facts["seconds"], facts["started"]
         self.history, self.best_error = facts["history"], facts["best_error"]
         return True
-
-    def _make_optimiser_state(self) -> None:
-        """Let the optimiser allocate what it keeps: it does so at its first step, here with zero gradients."""
-        optimiser = self.step.optimiser
-        for group in optimiser.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = torch.zeros_like(parameter)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
 
     # --- the end of an epoch
 
