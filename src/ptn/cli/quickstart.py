@@ -1,6 +1,7 @@
 """`ptn quickstart`: what `make demo` runs."""
 
 import importlib.util
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..training import Recipe
     from ..training.records import Record
     from ..training.trainer import Run
 
@@ -41,12 +43,16 @@ def quickstart(
     from ..data.quickstart import load_quickstart
     from ..files import make_folder
     from ..reporting.figures import quickstart as figure
+    from ..training import find_recipe, override
+    from ..training.session import run_folder
 
+    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
+    recipes = [override(find_recipe(f"quickstart/{model}/modern"), changes) for model in TITLES]
     make_folder(output)
     test = load_quickstart("test")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print("Real digits at any angle, 0.6 to 1.2 times their size, anywhere on 42 × 42 pixels.")
-    finished = _train(output / "runs", epochs, seed)
+    finished = _train(recipes, output / "runs")
     _print_errors(console, finished)
 
     plain, polar = (
@@ -56,30 +62,27 @@ def quickstart(
     figure.draw(polar, plain, test, output / "quickstart.png")
     _measure_shifts(console, output / "logpolar.png")
 
-    weights = finished[-1][0].folder
-    assert weights is not None
+    weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
     console.print(f"Pictures: {output / 'quickstart.png'}, {output / 'logpolar.png'}", soft_wrap=True)
     console.print("Next:")
     for command in (
-        f"ptn evaluate {weights / 'weights.safetensors'} --per-class",
+        f"ptn evaluate {shlex.quote(str(weights))} --per-class",
         "ptn train --folder PHOTOS          (a folder of images for each class)",
         "ptn polar photo.jpg -o out",
         "ptn models",
     ):
-        console.print(f"  {command}", soft_wrap=True, markup=False)
+        console.print(f"  {command}", soft_wrap=True)
 
 
-def _train(folder: Path, epochs: int | None, seed: int) -> "list[tuple[Run, Record]]":
-    """Both networks trained alike, each with its record."""
+def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
+    """The finished run of each recipe, with its record."""
     import torch
 
-    from ..training import SessionOptions, find_recipe, override, train_recipes
+    from ..training import SessionOptions, train_recipes
     from ..training.records import read_records
     from ..training.reporters import make_reporter
     from ..training.session import run_folder
 
-    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
-    recipes = [override(find_recipe(f"quickstart/{model}/modern"), changes) for model in TITLES]
     options = SessionOptions(folder=folder, device=torch.device("cpu"), fresh=True)
     outcome = train_recipes(recipes, options, make_reporter())
     if outcome.reason is not None:

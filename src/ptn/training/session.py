@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..files import make_folder
 from .fleet import FleetOutcome, out_of_memory, train_fleet
 from .recipe import DataSpec, Recipe
-from .records import Record, append_records
+from .records import Record, append_records, merge_records, read_records
 from .results import failed_records, keep_weights, test_run
 from .step import Parallel
 from .trainer import Progress, Run, RunData, prepare_device
@@ -63,10 +63,14 @@ class SessionOptions:
 def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: Reporter) -> FleetOutcome:
     """Train every recipe (each with its own seed), test each once, and keep weights and records.
 
-    A run that is finished already is not trained again.
+    A run that is finished already is not trained again; its records still go to `results`.
     """
     _check_together(recipes)
-    waiting = [recipe for recipe in recipes if not _is_finished(recipe, options)]
+    finished = [recipe for recipe in recipes if _is_finished(recipe, options)]
+    if finished and options.results is not None and options.leads:
+        folders = [run_folder(recipe, options.folder) for recipe in finished]
+        merge_records(options.results, [folder / "result.jsonl" for folder in folders])
+    waiting = [recipe for recipe in recipes if recipe not in finished]
     deadline = None if options.budget_seconds is None else time.monotonic() + options.budget_seconds
     size = options.at_once if options.device.type == "cuda" and not options.parallel else 1
     options.wait()  # nobody makes files before all have seen which runs are finished
@@ -175,7 +179,11 @@ def _is_finished(recipe: Recipe, options: SessionOptions) -> bool:
         return False
     if not options.resume:
         raise InputError(f"{folder} has a run in it: go on with --resume, or start over with --fresh")
-    return (folder / "result.jsonl").exists()
+    if not (folder / "result.jsonl").exists():
+        return False
+    if any(record.config_sha256 != recipe.sha256 for record in read_records(folder / "result.jsonl")):
+        raise InputError(f"{folder} has a finished run with other settings: start over with --fresh")
+    return True
 
 
 def _keep_records(records: Sequence[Record], folder: Path, options: SessionOptions) -> None:

@@ -1,0 +1,91 @@
+"""What must hold on a GPU: geometry agrees with float64, and runs are equal bit for bit, captured and all."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ptn
+from ptn.data import Dataset
+from ptn.training import Run, RunData
+from ptn.training.fleet import train_fleet
+from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe
+from ptn.training.trainer import prepare_device
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
+    # grid_sample says that its gradient is not deterministic; the part that is asked for here is
+    pytest.mark.filterwarnings("ignore:grid_sampler_2d_backward_cuda"),
+]
+
+GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_polar_sampling_agrees_with_float64_on_the_cpu(interpolation, padding):
+    images, origin, grid = torch.rand(4, 3, 40, 50), torch.rand(4, 2) * 0.4 - 0.2, ptn.PolarGrid(32, 24)
+    options = {"interpolation": interpolation, "padding": padding}
+    ours = ptn.polar_sample(images.to(GPU), origin.to(GPU), grid, **options).cpu().double()
+    assert torch.allclose(ours, ptn.polar_sample(images.double(), origin.double(), grid, **options), atol=1e-4)
+
+
+def test_a_broken_origin_gives_nan():
+    origin = torch.tensor([[torch.nan, 0.0]], device=GPU)
+    assert torch.isnan(ptn.polar_sample(torch.rand(1, 1, 9, 9, device=GPU), origin, ptn.PolarGrid(4, 4))).all()
+
+
+@pytest.fixture(params=["fp32", "bf16"])
+def recipe(request):
+    made = Recipe(
+        name="test/gpu",
+        data=DataSpec("rotmnist"),
+        model=ModelSpec("ptn_s"),
+        augment=AugmentSpec(rotation_deg=180.0, interpolation="bicubic"),
+        epochs=3,
+        batch=32,
+        dropout=0.2,
+        ema=0.9,
+        precision=request.param,
+    )
+    prepare_device(made, GPU)
+    return made
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (200, 1, 28, 28), dtype=torch.uint8, generator=generator)
+    return RunData(Dataset("noise", "train", images, torch.arange(200) % 10, tuple("0123456789")))
+
+
+def weights(run):
+    return {key: value.clone().cpu() for key, value in run.step.tensors().items()}
+
+
+def different(a, b):
+    return [key for key in a if not torch.equal(a[key], b[key])]
+
+
+def test_alone_in_a_fleet_streamed_and_resumed_are_equal(recipe, data, tmp_path):
+    alone = Run(recipe, data, GPU)
+    assert alone.step.graph is not None
+    train_fleet([alone])
+    fleet = [Run(replace(recipe, seed=seed), data, GPU) for seed in (1, 0, 2)]
+    train_fleet(fleet)
+    assert different(weights(fleet[1]), weights(alone)) == []
+    assert different(weights(fleet[0]), weights(alone)) != []
+
+    streamed = Run(recipe, data, GPU, stream_data=True)
+    train_fleet([streamed])
+    assert different(weights(streamed), weights(alone)) == []
+
+    stopped = Run(recipe, data, GPU, tmp_path)
+    for count, _ in enumerate(stopped.steps(), start=1):
+        if count == 8:
+            break
+    stopped.save()
+    resumed = Run(recipe, data, GPU, tmp_path)
+    assert resumed.resume()
+    train_fleet([resumed])
+    assert different(weights(resumed), weights(alone)) == []
