@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--fleets", default="1,8")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--variants", default="fp32,fp32-free,tf32,bf16")
+    parser.add_argument("--variants", default="bf16,bf16-free,tf32,fp32")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     device = choose_device(arguments.device)

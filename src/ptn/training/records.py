@@ -124,8 +124,11 @@ def timestamp() -> str:
 def git_commit(folder: Path | None = None) -> str:
     """The commit that the code in `folder` (by default this package) is at, "-dirty" if changed since.
 
-    "unknown" where the code is not part of a git repository, though it may be installed within one.
+    "unknown" where the code is not part of a git repository, though it may be installed within one, and the
+    environment variable PTN_COMMIT does not say it.
     """
+    if named := os.environ.get("PTN_COMMIT"):
+        return named
     folder = folder or Path(__file__).parent
     try:
         tracked = _git(folder, "ls-files", "--", ".")
