@@ -24,7 +24,10 @@ def reproduce(
     budget_seconds: Annotated[float | None, typer.Option(help="Stop at a checkpoint after so long.")] = None,
     at_once: Annotated[int, typer.Option(help="How many runs share a GPU at most.", min=1)] = 16,
 ) -> None:
-    """Train the recipes and seeds that a table still lacks, add the sums of networks, and print the table."""
+    """Train the recipes and seeds that a table still lacks, add the sums of networks, and print the table.
+
+    Where the budget ends before the work does, what is there is reported, and the next call goes on.
+    """
     from dataclasses import replace
 
     from ..errors import check_choice
@@ -42,11 +45,12 @@ def reproduce(
         check_choice("form", form, ("paper", "modern"))
     numbers = parse_seeds(seeds)
     recipes = [recipe for recipe in map(find_recipe, recipe_names()) if recipe.form in wanted]
+    code = 0
     lacking = missing_runs(table, load_records(results), recipes, numbers)
     if lacking:
         runs = [replace(recipe, seed=seed) for recipe, seed in lacking]
         print(f"{len(runs)} runs are missing from {table}")
-        run_session(
+        code = run_session(
             runs,
             output=output,
             results=results / f"{_FILES.get(table, table)}.jsonl",
@@ -63,6 +67,7 @@ def reproduce(
         device=choose_device(device),
     )
     report([table], results=results)
+    raise typer.Exit(code)
 
 
 _FILES = {

@@ -62,7 +62,7 @@ def train(
         changes["epochs"] = epochs
     chosen = [override(recipe, changes) for recipe in chosen]
     runs = [run for recipe in chosen for run in with_seeds(recipe, parse_seeds(seeds))]
-    run_session(
+    code = run_session(
         runs,
         output=output,
         results=results,
@@ -74,6 +74,7 @@ def train(
         checkpoint_every=checkpoint_every,
         tensorboard=tensorboard,
     )
+    raise typer.Exit(code)
 
 
 def run_session(
@@ -88,8 +89,8 @@ def run_session(
     at_once: int = 16,
     checkpoint_every: int = 10,
     tensorboard: bool = False,
-) -> None:
-    """Train `recipes` and tell the terminal about it. Exits with 3 if stopped early, 1 if a run failed."""
+) -> int:
+    """Train `recipes` and tell the terminal about it. Returns 3 if stopped early, 1 if a run failed, else 0."""
     # deterministic cuBLAS asks for this before CUDA starts
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from ..evaluation.compute import choose_device
@@ -116,14 +117,13 @@ def run_session(
     )
     reporter = make_reporter()
     outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)
-    if not options.leads:
-        return
     if outcome.reason is not None:
-        print(f"stopped: {outcome.reason}; go on with --resume")
-        raise typer.Exit(3)
-    print(f"weights and records are in {output}")
-    if outcome.failed:
-        raise typer.Exit(1)
+        if options.leads:
+            print(f"stopped: {outcome.reason}; go on with --resume")
+        return 3
+    if options.leads:
+        print(f"weights and records are in {output}")
+    return 1 if outcome.failed else 0
 
 
 def parse_seeds(text: str) -> list[int]:

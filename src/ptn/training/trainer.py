@@ -1,6 +1,7 @@
 """The training loop: the only one. A `Run` is a recipe with a seed on its way; a fleet is several, interleaved."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -273,8 +274,9 @@ def prepare_device(recipe: Recipe, device: torch.device) -> None:
         switch.fp32_precision = "ieee" if recipe.precision == "fp32" else "tf32"
     torch.backends.cudnn.deterministic = recipe.deterministic
     torch.backends.cudnn.benchmark = not recipe.deterministic and device.type == "cuda"
-    # grid_sample's gradient to the image is not deterministic on a GPU, and never asked for here: warn only
+    # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and never asked for here
     torch.use_deterministic_algorithms(recipe.deterministic, warn_only=True)
+    warnings.filterwarnings("ignore", message="grid_sampler_2d_backward_cuda")
     # filling what is about to be written costs a tenth of the time
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
