@@ -12,7 +12,36 @@ from .noise import RandomLayer
 Size = int | tuple[int, ...]
 
 
-class WrapConv2d(nn.Conv2d):
+class _Wrapping:
+    """What makes a convolution wrap around its first axis, the angle."""
+
+    padding: str | tuple[int, ...]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[call-arg]
+        kernel: tuple[int, ...] = self.kernel_size  # type: ignore[attr-defined]
+        dilation: tuple[int, ...] = self.dilation  # type: ignore[attr-defined]
+        angle, *others = _margins(padding, kernel, dilation)
+        self.wrapped = angle
+        # the convolution itself adds symmetric zeros without a copy; only an even kernel needs others
+        symmetric = all(before == after for before, after in others)
+        self.padding = (0, *(before if symmetric else 0 for before, _ in others))
+        self.zeros = [] if symmetric else [side for pair in reversed(others) for side in pair]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = wrap_angle(x, self.wrapped)
+        return super().forward(F.pad(x, self.zeros) if self.zeros else x)  # type: ignore[misc]
+
+
+class WrapConv2d(_Wrapping, nn.Conv2d):
     """A convolution over a polar image: circular along the angle, zero-padded along the radius.
 
     (N, in, angles, radii) -> (N, out, angles', radii'). Equivariant to turning the input by any number of rows
@@ -20,44 +49,12 @@ class WrapConv2d(nn.Conv2d):
     that of `nn.Conv2d`. `padding=None` keeps the size at stride 1 for any kernel, even ones included.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[arg-type]
-        self.margins = _margins(padding, self.kernel_size, self.dilation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x, zeros = _pad(x, self.margins)
-        return F.conv2d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
-
-
-class WrapConv3d(nn.Conv3d):
+class WrapConv3d(_Wrapping, nn.Conv3d):
     """`WrapConv2d` over a cylindrical image: circular along the angle, zero-padded along radius and z.
 
     (N, in, angles, radii, Z) -> (N, out, angles', radii', Z'). Its state dict is that of `nn.Conv3d`.
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[arg-type]
-        self.margins = _margins(padding, self.kernel_size, self.dilation)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x, zeros = _pad(x, self.margins)
-        return F.conv3d(x, self.weight, self.bias, self.stride, zeros, self.dilation, self.groups)
 
 
 def _margins(
@@ -69,19 +66,6 @@ def _margins(
         return tuple((total // 2, total - total // 2) for total in reach)
     amounts = (padding,) * len(kernel) if isinstance(padding, int) else padding
     return tuple((amount, amount) for amount in amounts)
-
-
-def _pad(x: Tensor, margins: tuple[tuple[int, int], ...]) -> tuple[Tensor, list[int]]:
-    """`x` wrapped along the angle, and the zeros still to be added on both sides of each axis.
-
-    The convolution itself adds symmetric zeros without a copy; only an even kernel needs them added here.
-    """
-    angle, *others = margins
-    x = wrap_angle(x, angle)
-    if all(before == after for before, after in others):
-        return x, [0, *(before for before, _ in others)]
-    x = F.pad(x, [side for pair in reversed(others) for side in pair])
-    return x, [0] * len(margins)
 
 
 def make_conv(

@@ -11,32 +11,30 @@ from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, Padding
 from ..layers import ConvBlock, CylindricalTransformer, OriginPredictor, PolarTransformer, SpatialTransformer
 from ..layers.origin import HeatmapActivation
-from .classifiers import (
-    CYLINDER_LAYERS,
-    ConvStack,
-    ResNet,
-    Stack,
-    halvings,
-    residual_stage,
-    stack_layers,
-)
+from .classifiers import CYLINDER_LAYERS, ConvStack, Stack, halvings, make_classifier, residual_stage
 from .networks import PlainNetwork, PolarNetwork, SpatialNetwork
 
 ImageSize = tuple[int, int]
 
 
-def ccnn(
+def plain(
     *,
     stack: Stack,
     num_classes: int,
     image_size: ImageSize,
     in_channels: int,
-    kernel: int = 3,
+    kernel: int | None = None,
     dropout: float = 0.0,
 ) -> PlainNetwork:
     """The conventional CNN: a stack on the image itself."""
-    layers = stack_layers(stack, image_size)
-    classifier = ConvStack(in_channels, num_classes, layers, kernel=kernel, dropout=dropout)
+    classifier = make_classifier(
+        stack,
+        num_classes=num_classes,
+        image_size=image_size,
+        in_channels=in_channels,
+        kernel=kernel,
+        dropout=dropout,
+    )
     return PlainNetwork((in_channels, *image_size), classifier)
 
 
@@ -66,7 +64,7 @@ def polar(
     jittered by 2 pixels in training.
     """
     height, width = image_size
-    rows = height if stack != "l" else 2 * height
+    rows = 2 * height if stack == "l" else height
     learned = origin == "learned"
     transformer = PolarTransformer(
         PolarGrid(
@@ -76,24 +74,34 @@ def polar(
             r_max_px=r_max_px,
             law=law,
         ),
-        block_predictor(in_channels, image_size, heatmap) if learned else None,
+        make_predictor(stack, in_channels, image_size, heatmap) if learned else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
         interpolation=interpolation,
         padding=padding,
     )
-    classifier = ConvStack(
-        in_channels,
-        num_classes,
-        stack_layers(stack, image_size),
-        kernel=kernel or (5 if stack == "l" else 3),
+    classifier = make_classifier(
+        stack,
+        num_classes=num_classes,
+        image_size=image_size,
+        in_channels=in_channels,
+        kernel=kernel,
         wrap=wrap,
         dropout=dropout,
     )
     return PolarNetwork((in_channels, *image_size), transformer, classifier)
 
 
-def block_predictor(in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation) -> OriginPredictor:
-    """The paper's origin predictor: three blocks of 20, stride 2 on the first, on the first two at 96 pixels."""
+def make_predictor(
+    stack: Stack, in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation
+) -> OriginPredictor:
+    """The paper's origin predictors.
+
+    Three blocks of 20, stride 2 on the first, on the first two at 96 pixels. Before a ResNet32, 8 residual
+    convolutions of 16 behind a stem, stride 2 on the first.
+    """
+    if stack == "resnet32":
+        body = nn.Sequential(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
+        return OriginPredictor(body, 16, activation=heatmap)
     halved = min(3, max(1, halvings(image_size)))
     strides = (2,) * halved + (1,) * (3 - halved)
     channels = (in_channels, 20, 20)
@@ -109,7 +117,7 @@ def stn(
     in_channels: int,
     interpolation: Interpolation = "bilinear",
     padding: Padding = "zeros",
-    kernel: int = 3,
+    kernel: int | None = None,
     dropout: float = 0.0,
 ) -> SpatialNetwork:
     """A spatial transformer over SIM(2), its localiser four blocks of 20 at stride 2 and 20 hidden units."""
@@ -121,51 +129,15 @@ def stn(
     nn.init.zeros_(pose.bias)
     localiser = nn.Sequential(*blocks, nn.Flatten(), hidden, nn.ReLU(), pose)
     transformer = SpatialTransformer(localiser, interpolation=interpolation, padding=padding)
-    layers = stack_layers(stack, image_size)
-    classifier = ConvStack(in_channels, num_classes, layers, kernel=kernel, dropout=dropout)
-    return SpatialNetwork((in_channels, *image_size), transformer, classifier)
-
-
-def resnet32(*, num_classes: int, image_size: ImageSize, in_channels: int, dropout: float = 0.0) -> PlainNetwork:
-    """The residual network of 32 layers on the image itself."""
-    return PlainNetwork((in_channels, *image_size), ResNet(in_channels, num_classes, dropout=dropout))
-
-
-def ptn_resnet32(
-    *,
-    num_classes: int,
-    image_size: ImageSize,
-    in_channels: int,
-    angles: int | None = None,
-    radii: int | None = None,
-    r_min_px: float = 1.0,
-    r_max_px: float | None = None,
-    law: Law = "log",
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
-    heatmap: HeatmapActivation = "softplus",
-    origin_jitter_px: float = 2.0,
-    wrap: bool = True,
-    dropout: float = 0.0,
-) -> PolarNetwork:
-    """ResNet32 on the polar image; its origin predictor has 8 residual convolutions at 16 channels."""
-    height, width = image_size
-    body = nn.Sequential(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
-    transformer = PolarTransformer(
-        PolarGrid(
-            height if angles is None else angles,
-            width if radii is None else radii,
-            r_min_px=r_min_px,
-            r_max_px=r_max_px,
-            law=law,
-        ),
-        OriginPredictor(body, 16, activation=heatmap),
-        origin_jitter_px=origin_jitter_px,
-        interpolation=interpolation,
-        padding=padding,
+    classifier = make_classifier(
+        stack,
+        num_classes=num_classes,
+        image_size=image_size,
+        in_channels=in_channels,
+        kernel=kernel,
+        dropout=dropout,
     )
-    classifier = ResNet(in_channels, num_classes, wrap=wrap, dropout=dropout)
-    return PolarNetwork((in_channels, *image_size), transformer, classifier)
+    return SpatialNetwork((in_channels, *image_size), transformer, classifier)
 
 
 def cylindrical(

@@ -16,7 +16,7 @@ from ..layers.blocks import Size
 Layers = Sequence[tuple[int, Size]]
 """(filters, stride) of each block."""
 
-Stack = Literal["s", "b", "l"]
+Stack = Literal["s", "b", "l", "resnet32"]
 
 
 def halvings(image_size: tuple[int, int]) -> int:
@@ -105,6 +105,24 @@ def residual_stage(
     """`count` residual blocks, the first of which changes width and size."""
     first = ResidualBlock(in_channels, channels, stride=stride, wrap=wrap)
     return [first, *(ResidualBlock(channels, channels, wrap=wrap) for _ in range(count - 1))]
+
+
+def make_classifier(
+    stack: Stack,
+    *,
+    num_classes: int,
+    image_size: tuple[int, int],
+    in_channels: int,
+    kernel: int | None = None,
+    wrap: bool = False,
+    dropout: float = 0.0,
+) -> ConvStack | ResNet:
+    """The classifier called `stack`, for images of a size."""
+    if stack == "resnet32":
+        return ResNet(in_channels, num_classes, wrap=wrap, dropout=dropout)
+    layers = stack_layers(stack, image_size)
+    size = kernel or (5 if stack == "l" else 3)
+    return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout)
 
 
 CYLINDER_LAYERS: Layers = [(32, 1), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (128, 2), (128, 1)]

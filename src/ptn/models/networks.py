@@ -135,7 +135,7 @@ class SpatialNetwork(Network):
     """A classifier of images brought into canonical pose by a spatial transformer: STN."""
 
     def __init__(
-        self, input_shape: tuple[int, ...], transformer: SpatialTransformer, classifier: ConvStack
+        self, input_shape: tuple[int, ...], transformer: SpatialTransformer, classifier: ConvStack | ResNet
     ) -> None:
         super().__init__(input_shape)
         self.transformer = transformer

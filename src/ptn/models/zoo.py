@@ -24,12 +24,12 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
     "ptn_l": partial(builders.polar, stack="l", origin="learned"),
     "pcnn_s": partial(builders.polar, stack="s", origin="center", heatmap="linear"),
     "pcnn_b": partial(builders.polar, stack="b", origin="center", heatmap="linear"),
-    "ccnn_s": partial(builders.ccnn, stack="s"),
-    "ccnn_b": partial(builders.ccnn, stack="b"),
+    "ccnn_s": partial(builders.plain, stack="s"),
+    "ccnn_b": partial(builders.plain, stack="b"),
     "stn_s": partial(builders.stn, stack="s"),
     "stn_b": partial(builders.stn, stack="b"),
-    "resnet32": builders.resnet32,
-    "ptn_resnet32": builders.ptn_resnet32,
+    "resnet32": partial(builders.plain, stack="resnet32", kernel=3),
+    "ptn_resnet32": partial(builders.polar, stack="resnet32", origin="learned", kernel=3),
     "cylindrical": builders.cylindrical,
 }
 # scores summed over members; options go to the first

@@ -167,6 +167,7 @@ def _voxels() -> Iterator[Recipe]:
 
 
 def _quickstart() -> Iterator[Recipe]:
+    """What `ptn quickstart` trains in about two minutes; chosen on 800 of the 4,000 training digits, held out."""
     for model in ("ptn_s", "ccnn_s"):
         yield Recipe(
             name=f"quickstart/{model}/modern",
@@ -175,7 +176,8 @@ def _quickstart() -> Iterator[Recipe]:
             form="modern",
             schedule=ScheduleSpec("cosine", warmup=0.1),
             epochs=15,
-            batch=100,
+            batch=50,
+            label_smoothing=0.1,
         )
 
 
