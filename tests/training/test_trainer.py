@@ -210,3 +210,14 @@ def test_a_damaged_checkpoint_is_named(recipe, digits, tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match="is not a checkpoint"):
         run.resume()
+
+
+def test_a_device_without_memory_says_what_to_lower(recipe, digits):
+    run = Run(recipe, digits, CPU)
+
+    def full():
+        raise torch.OutOfMemoryError("out of memory")
+
+    run.step._step = full
+    with pytest.raises(InputError, match=r"cpu is out of memory: lower batch \(--set batch=16\)"):
+        train_fleet([run])

@@ -34,7 +34,12 @@ def join(device: torch.device) -> Parallel:
     def wrap(model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
         return fabric.setup(model, optimiser)
 
-    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier)
+    def anyone(says_yes: bool) -> bool:
+        votes = torch.tensor(float(says_yes), device=fabric.device)
+        dist.all_reduce(votes)
+        return bool(votes > 0)
+
+    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier, anyone)
 
 
 class SumOverProcesses(torch.autograd.Function):

@@ -12,6 +12,7 @@ import torch
 from ..errors import InputError
 from ..evaluation.classify import DivergedError
 from .recipe import Recipe
+from .step import Parallel
 from .trainer import Run, RunFailedError
 
 
@@ -71,7 +72,9 @@ def _train_wave(
 ) -> None:
     active: list[tuple[Run, Iterator[None]]] = [(run, run.steps()) for run in runs]
     clock = time.perf_counter()
-    while active and not stop.asked():
+    rounds = 0
+    while active and not _asked_to_stop(stop, runs[0].parallel, rounds):
+        rounds += 1
         for run, steps in list(active):
             try:
                 if next(steps, _END) is not _END:
@@ -98,6 +101,18 @@ def _train_wave(
 
 
 _END = object()
+
+ROUNDS_BETWEEN_VOTES = 10
+
+
+def _asked_to_stop(stop: Stop, parallel: Parallel | None, rounds: int) -> bool:
+    """Whether to stop now. Processes that share a run stop together, or those left would wait for ever."""
+    if parallel is None:
+        return stop.asked()
+    if rounds % ROUNDS_BETWEEN_VOTES or not parallel.anyone(stop.asked()):
+        return False
+    stop.reason = stop.reason or "another process was asked to"
+    return True
 
 
 def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:

@@ -27,13 +27,14 @@ class Shard:
 @dataclass(frozen=True)
 class Parallel:
     """What sharing a run takes: this process's shard and device, how network and optimiser are wrapped, how
-    gradients flow, and how to wait for the others."""
+    gradients flow, how to wait for the others, and whether any of them says yes."""
 
     shard: Shard
     device: torch.device
     wrap: Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, Any]]
     backward: Callable[[Tensor], None]
     wait: Callable[[], None]
+    anyone: Callable[[bool], bool]
 
 
 class TrainingStep:
