@@ -9,7 +9,7 @@ from ptn.models.zoo import build_on_meta, list_options
 from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, parse_setting, recipe_from_dict, recipe_names
 from ptn.training.recipe import setting_names
-from ptn.training.recipes import sum_recipes
+from ptn.training.recipes import is_outdated, sum_recipes
 
 RECIPE = "rotmnist/ptn_b/paper+"
 
@@ -53,6 +53,17 @@ def test_every_row_of_the_paper_that_is_ours_to_train_has_a_recipe_in_both_forms
 def test_sums_are_of_recipes_that_exist():
     for one in sum_recipes():
         assert set(one.members) <= set(recipe_names())
+
+
+def test_a_config_is_outdated_once_its_recipe_says_something_else():
+    recipe = find_recipe(RECIPE)
+    assert not is_outdated(recipe.to_dict())
+    assert not is_outdated(override(recipe, {"seed": 3}).to_dict())
+    assert not is_outdated({**recipe.to_dict(), "name": "somebody/else"})
+    changed = override(recipe, {"optimiser.lr": 0.02}).to_dict()
+    assert is_outdated(changed)
+    assert is_outdated({"members": [recipe.to_dict(), changed]})
+    assert is_outdated({**recipe.to_dict(), "warp": 9})
 
 
 def test_settings_change_by_their_dotted_names():

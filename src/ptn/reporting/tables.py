@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ..errors import InputError, check_choice
+from ..training.recipes import is_outdated
 from ..training.records import Record
 from .published import FORMS, PUBLISHED, TABLES, PublishedRow
 
@@ -54,7 +55,10 @@ class Table:
 
 
 def build_tables(records: Iterable[Record], names: Sequence[str] = tuple(TABLES)) -> list[Table]:
-    """The tables called `names` (by default all), with every row that is known of and every row that was run."""
+    """The tables called `names` (by default all), with every row that is known of and every row that was run.
+
+    Runs that were trained with other settings than their recipe has now are left out, and counted in a warning.
+    """
     for name in names:
         check_choice("table", name, TABLES)
     reported = [record for record in records if record.row is not None and record.form in FORMS]
@@ -91,12 +95,15 @@ R = TypeVar("R", bound=_Recipe)
 def missing_runs(
     table: str, records: Iterable[Record], recipes: Iterable[R], seeds: Iterable[int]
 ) -> list[tuple[R, int]]:
-    """The runs that `table` still needs: recipes and seeds that lack a finished record for one of its rows."""
+    """The runs that `table` still needs: recipes and seeds that lack a finished record for one of its rows.
+
+    A record counts if it was trained as its recipe says now.
+    """
     check_choice("table", table, TABLES)
     done = {
         (record.recipe, record.row, record.seed)
         for record in records
-        if record.table == table and record.status == "done"
+        if record.table == table and record.status == "done" and not is_outdated(record.config)
     }
     wanted = list(seeds)
     return [
@@ -107,7 +114,8 @@ def missing_runs(
     ]
 
 
-def _table(name: str, records: list[Record]) -> Table:
+def _table(name: str, everything: list[Record]) -> Table:
+    records = [record for record in everything if not is_outdated(record.config)]
     groups: dict[_Key, list[Record]] = defaultdict(list)
     for record in {(record.identity, record.started): record for record in records}.values():  # files may overlap
         groups[record.dataset, record.row or "", record.form].append(record)
@@ -118,7 +126,10 @@ def _table(name: str, records: list[Record]) -> Table:
         rows=tuple(_row(published, groups, finished) for published in _known_rows(name, groups)),
         sources=tuple(sorted({str(record.metrics.get("source", "unknown")) for record in counted})),
         devices=tuple(sorted({record.device for record in counted})),
-        warnings=tuple(line for key, group in finished.items() for line in _differences(key, group)),
+        warnings=(
+            *(line for key, group in finished.items() for line in _differences(key, group)),
+            *_outdated(len(everything) - len(records)),
+        ),
     )
 
 
@@ -193,6 +204,12 @@ def _metric(record: Record, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"run {record.run} of {record.table} must have {name!r} in %, a number, among its metrics")
     return float(value)
+
+
+def _outdated(count: int) -> list[str]:
+    if not count:
+        return []
+    return [f"{count} records are left out: they were trained with other settings than their recipes have now."]
 
 
 def _differences(key: _Key, records: list[Record]) -> list[str]:

@@ -92,8 +92,9 @@ def _train_wave(
             active.remove((run, steps))
             clock = time.perf_counter()  # what the caller did with the result is not training
         now = time.perf_counter()
+        total = sum(run.step.cost for run, _ in active)
         for run, _ in active:
-            run.seconds += (now - clock) / len(active)
+            run.seconds += (now - clock) * run.step.cost / total
         clock = now
     for run, _ in active:
         run.save()

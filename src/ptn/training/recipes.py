@@ -4,12 +4,22 @@
 bfloat16 where that is safe (autocast): about twice as fast on a GPU.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import unknown_name
-from .recipe import AugmentSpec, DataSpec, Form, ModelSpec, OptimiserSpec, Recipe, Row, ScheduleSpec
+from ..errors import InputError, unknown_name
+from .recipe import (
+    AugmentSpec,
+    DataSpec,
+    Form,
+    ModelSpec,
+    OptimiserSpec,
+    Recipe,
+    Row,
+    ScheduleSpec,
+    recipe_from_dict,
+)
 
 AVERAGED = 8
 """Rotations that the ++ rows average over."""
@@ -51,6 +61,21 @@ def find_recipe(name: str) -> Recipe:
 def sum_recipes() -> list[SumRecipe]:
     """The rows that are sums of trained networks."""
     return _SUMS
+
+
+def is_outdated(config: Mapping[str, Any]) -> bool:
+    """Whether a record's `config` (of a run, or of the members of a sum) differs from what its recipe says now.
+
+    A recipe that is no longer known by name is not outdated: nothing contradicts it.
+    """
+    for said in config.get("members", [config]):
+        current = _RECIPES.get(said.get("name", ""))
+        try:
+            if current is not None and recipe_from_dict(said).sha256 != current.sha256:
+                return True
+        except InputError:  # a setting that recipes no longer have
+            return True
+    return False
 
 
 def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **changes: Any) -> Recipe:

@@ -76,6 +76,7 @@ class TrainingStep:
         self.wrong = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.cost = 1.0
 
     def __call__(self) -> None:
         self.batches.prepare()
@@ -85,7 +86,10 @@ class TrainingStep:
             self.graph.replay()
 
     def capture(self) -> None:
-        """Record the step as a CUDA graph. What warming up changes is put back."""
+        """Record the step as a CUDA graph. What warming up and timing it changes is put back.
+
+        `cost` becomes how many seconds a step takes alone: in a fleet, runs share the time in these proportions.
+        """
         kept = {key: value.clone() for key, value in self.tensors().items()}
         state = self.generator.get_state()
         stream = torch.cuda.current_stream(self.device)
@@ -98,9 +102,20 @@ class TrainingStep:
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._step()
         self.graph = graph
+        self.cost = self._time_replays()
         for key, value in self.tensors().items():
             value.copy_(kept[key])
         self.generator.set_state(state)
+
+    def _time_replays(self, count: int = 5) -> float:
+        assert self.graph is not None
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(count):
+            self.graph.replay()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1000 / count
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that a step changes, by name: what a checkpoint holds."""
