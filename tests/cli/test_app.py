@@ -14,7 +14,11 @@ def test_help_lists_the_commands(ptn_cli):
 
 
 def test_without_a_command_it_shows_help(ptn_cli):
-    assert "Usage" in ptn_cli().out
+    for arguments in ([], ["data"]):
+        outcome = ptn_cli(*arguments)
+        assert outcome.code == 0
+        assert "Usage" in outcome.out
+        assert outcome.err == ""
 
 
 def test_version(ptn_cli):

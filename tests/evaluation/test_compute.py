@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from ptn.errors import InputError
-from ptn.evaluation.compute import choose_device, default_batch, inferring, placement, precision_of
+from ptn.evaluation.compute import choose_device, default_batch, placement, precision_of
+from ptn.models.networks import inferring
 
 CPU = torch.device("cpu")
 
@@ -33,7 +34,7 @@ def test_every_module_gets_its_own_mode_back():
     assert modes == [True, False, True, True, True]
     with inferring(model):
         assert not any(module.training for module in model.modules())
-        assert torch.is_inference_mode_enabled()
+        assert not torch.is_grad_enabled()
     assert [module.training for module in model.modules()] == modes
 
 

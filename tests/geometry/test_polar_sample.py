@@ -211,6 +211,9 @@ def test_without_the_check_a_broken_origin_gives_nan_and_spares_the_others():
     polar = polar_sample(torch.rand(2, 1, 9, 9), origin, PolarGrid(4, 4), check_finite=False)
     assert torch.isfinite(polar[0]).all()
     assert torch.isnan(polar[1]).all()
+    turned = polar_sample(torch.rand(2, 1, 9, 9), middle(2), PolarGrid(4, 4), phase=torch.tensor([0, math.nan]))
+    assert torch.isfinite(turned[0]).all()
+    assert torch.isnan(turned[1]).all()
 
 
 GRID = PolarGrid(8, 8)
@@ -230,6 +233,12 @@ GRID = PolarGrid(8, 8)
         (torch.rand(1, 1, 9, 9), middle(1), {"interpolation": "cubic"}, "did you mean 'bicubic'"),
         (torch.rand(1, 1, 9, 9), middle(1), {"padding": "zero"}, "did you mean 'zeros'"),
         (torch.rand(1, 1, 9, 9), middle(1), {"backend": "cuda"}, "unknown backend 'cuda'"),
+        (
+            torch.rand(1, 1, 9, 9),
+            middle(1),
+            {"phase": torch.zeros(3)},
+            r"phase must be a number or have shape \(1,\)",
+        ),
     ],
 )
 def test_bad_input_gets_one_clear_line(images, origin, options, says):

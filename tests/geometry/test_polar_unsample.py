@@ -75,3 +75,25 @@ def test_gradients_are_right_even_where_the_origin_is_a_pixel():
 def test_a_polar_image_of_another_size_than_its_grid_is_an_error():
     with pytest.raises(InputError, match=r"polar image is \(8, 8\) but the grid is \(8, 9\)"):
         polar_unsample(torch.ones(1, 1, 8, 8), torch.zeros(1, 2), PolarGrid(8, 9), (20, 20))
+
+
+def test_inside_r_min_it_blends_to_the_mean_of_the_innermost_circle():
+    grid = PolarGrid(16, 8, r_min_px=8.0, r_max_px=20)
+    rows = torch.arange(16, dtype=torch.float64)
+    polar = rows[None, None, :, None].expand(1, 1, 16, 8)
+    image = polar_unsample(polar, torch.zeros(1, 2, dtype=torch.float64), grid, (41, 41))[0, 0]
+    assert image[20, 20].item() == pytest.approx(7.5)
+    assert image[24, 20].item() == pytest.approx((4 + 7.5) / 2)  # half way down the ray of row 4
+    assert image[28, 20].item() == pytest.approx(4)
+
+
+def test_between_the_last_column_and_r_max_the_last_column_goes_on():
+    grid = PolarGrid(8, 4, law="linear", r_max_px=20)
+    polar = torch.arange(4.0, dtype=torch.float64).expand(1, 1, 8, 4)
+    image = polar_unsample(polar, torch.zeros(1, 2, dtype=torch.float64), grid, (41, 41), interpolation="bicubic")
+    assert image[0, 0, 20, 20 + 18].item() == pytest.approx(3, abs=1e-6)
+
+
+def test_a_size_that_is_none_is_an_error():
+    with pytest.raises(InputError, match="size must be"):
+        polar_unsample(torch.ones(1, 1, 8, 8), torch.zeros(1, 2), PolarGrid(8, 8), 20)

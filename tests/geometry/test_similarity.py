@@ -82,6 +82,28 @@ def test_parameters_have_gradients():
     assert torch.autograd.gradcheck(warp, (images, rotation, scale, shift))
 
 
+@pytest.mark.parametrize("interpolation", MODES)
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_a_broken_parameter_gives_nan_and_spares_the_others(interpolation, padding):
+    options = {"interpolation": interpolation, "padding": padding}
+    nan = torch.tensor([0.0, math.nan])
+    for parameters in ({"rotation": nan}, {"scale": 1 + nan}, {"shift_px": torch.stack((nan, nan), 1)}):
+        warped = similarity_warp(torch.rand(2, 1, 6, 6), **parameters, **options)
+        assert torch.isfinite(warped[0]).all()
+        assert torch.isnan(warped[1]).all()
+
+
+def test_nothing_is_left_at_scale_zero():
+    with pytest.raises(InputError, match="scale must not be 0"):
+        similarity_warp(torch.rand(1, 1, 5, 5), scale=0.0)
+
+
+@pytest.mark.parametrize("size", [5, (5,), (0, 5), (5.0, 5)])
+def test_a_size_is_a_pair_of_whole_numbers(size):
+    with pytest.raises(InputError, match="size must be"):
+        similarity_warp(torch.rand(1, 1, 5, 5), size=size)
+
+
 def test_parameters_of_the_wrong_shape_are_named():
     with pytest.raises(InputError, match=r"rotation must be a number or have shape \(2,\); got \(3,\)"):
         similarity_warp(torch.rand(2, 1, 5, 5), rotation=torch.zeros(3))

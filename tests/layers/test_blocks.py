@@ -104,3 +104,22 @@ def test_dropout_takes_the_noise_it_is_given():
 def test_dropout_of_everything_is_refused():
     with pytest.raises(InputError, match="dropout must be at least 0 and less than 1"):
         ChannelDropout(4, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: WrapConv2d(1, 1, 3)(torch.rand(1, 8, 6)), "expected a batch of 2-D images"),
+        (lambda: WrapConv3d(1, 1, 3)(torch.rand(1, 1, 8, 6)), "expected a batch of 3-D images"),
+        (lambda: WrapConv2d(1, 1, 3, padding=(1,)), "padding must be a number or 2 numbers"),
+        (lambda: WrapConv2d(1, 1, 3, padding="same"), "padding must be a number or 2 numbers"),
+        (lambda: WrapConv2d(1, 1, 3, padding_mode="reflect"), "leave padding_mode out"),
+    ],
+)
+def test_what_a_wrapping_convolution_cannot_do_is_an_error(call, says):
+    with pytest.raises(InputError, match=says):
+        call()
+
+
+def test_its_padding_shows_when_it_is_printed():
+    assert "wrapped=(2, 2)" in repr(WrapConv2d(1, 1, 5))

@@ -32,3 +32,14 @@ def test_compiled_ptn_s_gives_the_eager_answer():
 @pytest.mark.parametrize("name", [name for name in ptn.list_models() if name != "ptn_s"])
 def test_every_compiled_model_gives_the_eager_answer(name):
     check(name)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["ptn_s", "stn_s", "ccnn_s"])
+def test_exported_with_a_free_batch_it_gives_the_eager_answer(name):
+    model = ptn.create_model(name, image_size=20).eval()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (torch.rand(4, 1, 20, 20),), dynamic_shapes=({0: batch},))
+    for count in (1, 7):
+        images = torch.rand(count, 1, 20, 20)
+        assert torch.allclose(program.module()(images), model(images), atol=1e-5)

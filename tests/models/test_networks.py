@@ -84,6 +84,30 @@ def test_ptn_cnn_sums_the_softmax_scores():
     assert torch.allclose(model(images).softmax(1), sum(scores) / 2, atol=1e-6)
 
 
+def test_a_given_origin_reaches_the_members_that_have_one():
+    model = ptn.create_model("ptn_cnn_b").eval()
+    images, origin = torch.rand(2, 1, 28, 28), torch.tensor([[0.2, 0.1], [0.0, -0.3]])
+    ptn_part, cnn_part = model.members
+    expected = (ptn_part(images, origin=origin).softmax(1) + cnn_part(images).softmax(1)) / 2
+    assert torch.allclose(model(images, origin=origin).softmax(1), expected, atol=1e-6)
+
+
+def test_explaining_leaves_every_module_in_the_mode_it_had():
+    model = ptn.create_model("ptn_s").train()
+    model.transformer.eval()
+    model.explain(torch.rand(1, 1, 28, 28))
+    assert model.classifier.training
+    assert not model.transformer.training
+
+
+def test_networks_of_other_images_or_classes_cannot_be_summed():
+    with pytest.raises(ptn.InputError, match="must take the same images"):
+        ScoreSum([ptn.create_model("ptn_s"), ptn.create_model("ptn_s", image_size=32)])
+    mixed = ScoreSum([ptn.create_model("ptn_s"), ptn.create_model("ptn_s", num_classes=3)])
+    with pytest.raises(ptn.InputError, match="they must be the same"):
+        mixed.eval()(torch.rand(1, 1, 28, 28))
+
+
 def test_an_empty_sum_is_an_error():
     with pytest.raises(ptn.InputError, match="at least one network"):
         ScoreSum([])
@@ -118,5 +142,12 @@ def test_a_nan_origin_is_an_error_but_a_broken_network_gives_nan():
 
 
 def test_normalisation_of_the_wrong_length_is_named():
-    with pytest.raises(ptn.InputError, match="mean must have 1 values"):
-        ptn.create_model("ptn_s").set_normalization([0.1, 0.2], [1, 1])
+    model = ptn.create_model("ptn_s")
+    for mean, std, says in (
+        ([0.1, 0.2], [1, 1], "mean must be 1 finite numbers"),
+        ([0.1], [0.0], "std must be positive"),
+        ([float("nan")], [1.0], "mean must be 1 finite numbers"),
+    ):
+        with pytest.raises(ptn.InputError, match=says):
+            model.set_normalization(mean, std)
+    assert model.mean.tolist() == [0]

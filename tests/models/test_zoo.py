@@ -2,9 +2,10 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import ptn
 from ptn.models import ModelConfig, count_parameters, list_options, load_model
@@ -144,13 +145,26 @@ def test_options_are_listed_and_checked():
         (lambda p: ptn.create_model("ptn_b", heatmaps="linear"), "did you mean 'heatmap'"),
         (lambda p: ptn.create_model("ptn_b", heatmap="lineer"), "did you mean 'linear'"),
         (lambda p: ptn.create_model("ptn_b", angles=0), "angles must be a whole number"),
-        (lambda p: ptn.create_model("ptn_b", num_classes=0), "num_classes must be at least 1"),
-        (lambda p: ptn.create_model("ptn_b", image_size=2), "image_size must be at least 4 pixels"),
+        (lambda p: ptn.create_model("ptn_b", num_classes=0), "num_classes must be a whole number of at least 1"),
+        (
+            lambda p: ptn.create_model("ptn_b", image_size=2),
+            "image_size must be a number of pixels or .H, W., at least 4",
+        ),
         (lambda p: ptn.create_model("ptn_b", pretrained="nowhere"), "no pretrained weights ptn_b.nowhere"),
         (lambda p: ptn.create_model("ptn_b.nowhere"), "no pretrained weights ptn_b.nowhere"),
         (lambda p: ptn.create_model("ptn_b", pretrained=p / "x.safetensors"), "no weights at"),
         (lambda p: ptn.create_model("cylindrical", image_size=(20, 30)), "takes cubes"),
         (lambda p: ptn.create_model("ptn_b", kernel=4), "kernel must be an odd number"),
+        (lambda p: ptn.create_model("ptn_b", kernel=0), "kernel must be an odd number"),
+        (lambda p: ptn.create_model("ptn_b", wrap="no"), "wrap must be True or False"),
+        (lambda p: ptn.create_model("cylindrical", origin="lerned"), "did you mean 'learned'"),
+        (lambda p: ptn.create_model("ptn_b", num_classes="7"), "num_classes must be a whole number"),
+        (lambda p: ptn.create_model("ptn_b", in_channels=1.5), "in_channels must be a whole number"),
+        (lambda p: ptn.create_model("ptn_b", image_size=28.0), "image_size must be a number of pixels"),
+        (lambda p: ptn.create_model("ptn_b", image_size=(28, 28, 28)), "image_size must be a number of pixels"),
+        (lambda p: ptn.create_model(None), "a model is named by a text"),
+        (lambda p: ptn.create_model("ptn_b", pretrained=p / "x.bin"), "no weights at"),
+        (lambda p: ptn.load_model(p / "x.safetensors"), "no weights at"),
     ],
 )
 def test_mistakes_get_one_clear_line(call, says, tmp_path):
@@ -177,3 +191,28 @@ def test_saving_into_a_folder_that_cannot_be_made_leaves_nothing(tmp_path):
     with pytest.raises(ptn.InputError, match="cannot create folder"):
         ptn.save_weights(ptn.create_model("ptn_s"), tmp_path / "file" / "w.safetensors")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_numpy_integers_are_numbers_too():
+    model = ptn.create_model("ptn_s", num_classes=np.int64(3), image_size=np.int64(20))
+    assert model.config == ModelConfig("ptn_s", 3, (20, 20), 1, {})
+
+
+def test_what_float16_cannot_hold_stays_float32(tmp_path):
+    model = ptn.create_model("ptn_s")
+    model.classifier.features[0].norm.running_var.fill_(1e6)
+    ptn.save_weights(model, str(tmp_path / "w.safetensors"), half=True)
+    assert load_model(tmp_path / "w.safetensors").classifier.features[0].norm.running_var[0] == 1e6
+
+
+@pytest.mark.parametrize("config", ["x", "{}", "[1]", '{"name": "ptn_s", "image_size": [28, 28], "colour": 1}'])
+def test_a_broken_configuration_is_named(tmp_path, config):
+    save_file({"a": torch.zeros(1)}, tmp_path / "w.safetensors", {"config": config})
+    with pytest.raises(ptn.InputError, match="configuration that cannot be read"):
+        load_model(tmp_path / "w.safetensors")
+
+
+def test_options_of_a_sum_go_to_every_member_that_has_them():
+    model = ptn.create_model("ptn_cnn_b", dropout=0.5, heatmap="linear", image_size=20)
+    assert [member.classifier.dropout.rate for member in model.members] == [0.5, 0.5]
+    assert model.members[0].transformer.predictor.activation == "linear"

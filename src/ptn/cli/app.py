@@ -58,12 +58,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         code = app(args=arguments, standalone_mode=False)
     except _UsageProblem as error:
         message: str = error.format_message()  # type: ignore[attr-defined]
-        if "Usage:" in message:  # a group without a command: its help is the message
-            print(message)
+        if not message or "Usage:" in message:  # a group without a command: help, which some typers leave to us
+            print(message, end="")
             sys.exit(0)
         _fail(message, 2)
     except InputError as error:
         _fail(str(error), 2)
+    except (RuntimeError, MemoryError) as error:
+        if "allocate memory" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        _fail("not enough memory for that: ask for less", 2)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 2)

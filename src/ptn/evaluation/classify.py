@@ -12,7 +12,8 @@ from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..errors import InputError, unknown_name
 from ..geometry import origin_px, similarity_warp
 from ..models import Model
-from .compute import Precision, default_batch, inferring, placement, precision_of
+from ..models.networks import inferring
+from .compute import Precision, default_batch, placement, precision_of
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 

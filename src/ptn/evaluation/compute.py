@@ -52,19 +52,6 @@ def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
             switch.fp32_precision = value
 
 
-@contextmanager
-def inferring(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients inside the block; afterwards every module is in the mode it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Where a model's floating-point numbers are and of which kind; CPU and float32 if it has none."""
     tensors: Iterator[Tensor] = (t for group in (model.parameters(), model.buffers()) for t in group)

@@ -1,10 +1,12 @@
 """Reading images at arbitrary points: the one interpolation that every warp of this package goes through."""
 
+import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import InputError, check_choice
 
@@ -30,6 +32,30 @@ def interpolate(
         images.to(grid.dtype), grid, mode=interpolation, padding_mode=padding, align_corners=False
     )
     return sampled.to(images.dtype)
+
+
+def values_known(tensor: Tensor) -> bool:
+    """Whether values can be looked at here and now, without waiting for a device or breaking a trace."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(tensor, FakeTensor):
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def nan_where_broken(images: Tensor, *parameters: Tensor) -> Tensor:
+    """`images` (N, C, H, W), NaN for every sample that one of `parameters` (N, …) is not finite for.
+
+    `grid_sample` reads a NaN point as lying outside; a broken parameter must not pass for a black image.
+    """
+    finite = torch.stack(
+        [torch.isfinite(p.flatten(1) if p.dim() > 1 else p[:, None]).all(dim=1) for p in parameters]
+    )
+    return torch.where(finite.all(dim=0)[:, None, None, None], images, math.nan)
+
+
+def check_size(size: object) -> None:
+    """Raise unless `size` is (height, width), whole and positive."""
+    if not (isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
+        raise InputError(f"size must be (height, width) in whole pixels; got {size!r}")
 
 
 def coordinate_dtype(images: Tensor) -> torch.dtype:

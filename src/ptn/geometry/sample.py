@@ -8,7 +8,17 @@ from torch import Tensor
 
 from ..errors import InputError, check_choice
 from .grid import PolarGrid
-from .interpolate import Interpolation, Padding, check_images, check_options, coordinate_dtype, interpolate
+from .interpolate import (
+    Interpolation,
+    Padding,
+    check_images,
+    check_options,
+    check_size,
+    coordinate_dtype,
+    interpolate,
+    nan_where_broken,
+    values_known,
+)
 from .slices import fold_slices, unfold_slices
 from .wrap import wrap_pad
 
@@ -46,7 +56,9 @@ def polar_sample(
     check_images(images)
     check_options(interpolation, padding)
     check_choice("backend", backend, BACKENDS)
-    _check_origin(origin, len(images), check_finite)
+    _check_origin(origin, images.shape[0], check_finite)
+    if isinstance(phase, Tensor) and phase.dim() and phase.shape != origin.shape[:1]:
+        raise InputError(f"phase must be a number or have shape ({images.shape[0]},); got {tuple(phase.shape)}")
     dtype = coordinate_dtype(images)
     size = (images.shape[-2], images.shape[-1])
     dx, dy = grid.offsets_px(size, phase=phase, dtype=dtype, device=images.device)
@@ -58,9 +70,8 @@ def polar_sample(
         interpolation=interpolation,
         padding=padding,
     )
-    # grid_sample reads a NaN point as lying outside; a broken origin must not pass for a black image
-    finite = torch.isfinite(origin).all(dim=1)[:, None, None, None]
-    return torch.where(finite, polar, math.nan)
+    turned = [phase.expand(images.shape[0])] if isinstance(phase, Tensor) else []
+    return nan_where_broken(polar, origin, *turned)
 
 
 def polar_unsample(
@@ -79,7 +90,8 @@ def polar_unsample(
     """
     check_images(polar, "(N, C, angles, radii)")
     check_options(interpolation, "border")
-    _check_origin(origin, len(polar), True)
+    check_size(size)
+    _check_origin(origin, polar.shape[0], True)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
@@ -108,8 +120,7 @@ def polar_unsample(
     images = interpolate(padded, column + margin, row + margin, interpolation=interpolation, padding="border")
     outside = (squared > grid.outer_radius(size) ** 2)[:, None]
     images = torch.where(outside, fill, images)
-    finite = torch.isfinite(origin).all(dim=1)[:, None, None, None]
-    return torch.where(finite, images, math.nan)
+    return nan_where_broken(images, origin)
 
 
 def cylindrical_sample(
@@ -155,13 +166,6 @@ def _check_origin(origin: Tensor, count: int, check_finite: bool) -> None:
         raise InputError(f"origin must be a floating-point tensor (N, 2); got {kind}")
     if tuple(origin.shape) != (count, 2):
         raise InputError(f"origin must have shape ({count}, 2), one (x, y) per image; got {tuple(origin.shape)}")
-    if check_finite and _values_known(origin) and not bool(torch.isfinite(origin).all()):
+    if check_finite and values_known(origin) and not bool(torch.isfinite(origin).all()):
         index = int((~torch.isfinite(origin).all(dim=1)).nonzero()[0])
         raise InputError(f"origin {index} is not finite: {origin[index].tolist()}")
-
-
-def _values_known(tensor: Tensor) -> bool:
-    """Whether values can be looked at here and now, without waiting for a device or breaking a trace."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is None

@@ -19,6 +19,8 @@ def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:
     check_images(moved, "(N, C, angles, radii)")
     if reference.shape != moved.shape:
         raise InputError(f"shapes differ: {tuple(reference.shape)} and {tuple(moved.shape)}")
+    if reference.shape[0] == 0:
+        return reference.new_zeros(0, 2, dtype=torch.float64)
     reference, moved = reference.double(), moved.double()
     angles, radii = reference.shape[-2:]
     shape = (angles, 2 * radii)  # so that columns do not wrap

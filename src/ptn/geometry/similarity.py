@@ -9,9 +9,12 @@ from .interpolate import (
     Padding,
     check_images,
     check_options,
+    check_size,
     coordinate_dtype,
     interpolate,
+    nan_where_broken,
     pixel_centre,
+    values_known,
 )
 from .slices import fold_slices
 
@@ -34,6 +37,8 @@ def similarity_warp(
     Volumes (N, C, X, Y, Z) -> (N, C, w, h, Z) have every z slice warped alike, as an image with rows y and
     columns x.
 
+    A sample whose parameters are not finite comes out as NaN.
+
     Convention: `rotation` in radians turns +x towards +y (y points down), the direction in which the rows of a
     polar image count; a turn by θ rolls the polar image around the middle by θ·angles/2π rows.
 
@@ -55,7 +60,9 @@ def similarity_warp(
         return slices.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2)
     check_images(images)
     check_options(interpolation, padding)
-    count = len(images)
+    if size is not None:
+        check_size(size)
+    count = images.shape[0]
     dtype = coordinate_dtype(images)
     out = size or (images.shape[-2], images.shape[-1])
 
@@ -69,6 +76,8 @@ def similarity_warp(
     angle = per_image(rotation, "rotation")
     factor = per_image(scale, "scale")
     shift = per_image(shift_px, "shift_px", 2)
+    if values_known(factor) and not bool((factor != 0).all()):
+        raise InputError("scale must not be 0: nothing would be left of the image")
 
     out_x, out_y = pixel_centre(out)
     x = torch.arange(out[1], dtype=dtype, device=images.device) - out_x
@@ -78,10 +87,11 @@ def similarity_warp(
     cos = (torch.cos(angle) / factor)[:, None, None]
     sin = (torch.sin(angle) / factor)[:, None, None]
     in_x, in_y = pixel_centre((images.shape[-2], images.shape[-1]))
-    return interpolate(
+    warped = interpolate(
         images,
         cos * x + sin * y + in_x,
         cos * y - sin * x + in_y,
         interpolation=interpolation,
         padding=padding,
     )
+    return nan_where_broken(warped, angle, factor, shift)

@@ -18,6 +18,8 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
     axes = x.dim() - 2
     if axes not in (2, 3):
         raise InputError(f"expected (N, C, angles, radii) or (N, C, angles, radii, Z); got shape {tuple(x.shape)}")
+    if x.shape[2] == 0:
+        raise InputError(f"there are no angles to wrap around in shape {tuple(x.shape)}")
     amounts = (pad,) * axes if isinstance(pad, int) else pad
     if len(amounts) != axes:
         raise InputError(f"expected {axes} amounts of padding; got {pad!r}")

@@ -26,6 +26,8 @@ class _Wrapping:
         padding: Size | None = None,
         **options: Any,
     ) -> None:
+        if "padding_mode" in options:
+            raise InputError("a wrapping convolution has its own padding mode: leave padding_mode out")
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[call-arg]
         kernel: tuple[int, ...] = self.kernel_size  # type: ignore[attr-defined]
         dilation: tuple[int, ...] = self.dilation  # type: ignore[attr-defined]
@@ -37,8 +39,13 @@ class _Wrapping:
         self.zeros = [] if symmetric else [side for pair in reversed(others) for side in pair]
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != len(self.padding) + 2:
+            raise InputError(f"expected a batch of {len(self.padding)}-D images; got shape {tuple(x.shape)}")
         x = wrap_angle(x, self.wrapped)
         return super().forward(F.pad(x, self.zeros) if self.zeros else x)  # type: ignore[misc]
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, wrapped={self.wrapped}"  # type: ignore[misc]
 
 
 class WrapConv2d(_Wrapping, nn.Conv2d):
@@ -65,6 +72,8 @@ def _margins(
         reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple((total // 2, total - total // 2) for total in reach)
     amounts = (padding,) * len(kernel) if isinstance(padding, int) else padding
+    if not isinstance(amounts, tuple) or len(amounts) != len(kernel):
+        raise InputError(f"padding must be a number or {len(kernel)} numbers; got {padding!r}")
     return tuple((amount, amount) for amount in amounts)
 
 
@@ -152,5 +161,5 @@ class ChannelDropout(RandomLayer):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return x
-        kept = self.uniform(len(x), x.device) >= self.rate
+        kept = self.uniform(x.shape[0], x.device) >= self.rate
         return x * (kept / (1 - self.rate)).to(x.dtype).view(*x.shape[:2], *(1,) * (x.dim() - 2))

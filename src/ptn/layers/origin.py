@@ -26,6 +26,8 @@ class Location(NamedTuple):
 def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
     """Raw scores (N, h, w) or (N, 1, h, w) as weights (N, h, w), in float32 at least."""
     check_choice("heatmap activation", activation, ACTIVATIONS)
+    if not isinstance(heatmap, Tensor):
+        raise InputError(f"expected a heatmap tensor (N, h, w) or (N, 1, h, w); got {type(heatmap).__name__}")
     if heatmap.dim() == 4 and heatmap.shape[1] == 1:
         heatmap = heatmap[:, 0]
     if heatmap.dim() != 3 or not heatmap.is_floating_point():
@@ -107,6 +109,6 @@ class OriginJitter(RandomLayer):
         if not self.training or self.amount_px == 0:
             return origin
         height, width = size
-        x, y = (2 * self.uniform(len(origin), origin.device) - 1).to(origin.dtype).unbind(dim=1)
+        x, y = (2 * self.uniform(origin.shape[0], origin.device) - 1).to(origin.dtype).unbind(dim=1)
         step = torch.stack((x * (2 * self.amount_px / width), y * (2 * self.amount_px / height)), dim=1)
         return origin + step

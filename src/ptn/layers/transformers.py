@@ -42,7 +42,7 @@ class PolarTransformer(nn.Module):
             location: Location = self.predictor(images)
             return location
         dtype = coordinate_dtype(images)
-        return Location(torch.zeros(len(images), 2, dtype=dtype, device=images.device), None)
+        return Location(torch.zeros(images.shape[0], 2, dtype=dtype, device=images.device), None)
 
     def sample(self, images: Tensor, origin: Tensor, *, check_finite: bool = True) -> Tensor:
         """The polar image around `origin`."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, check_choice
 from ..geometry import PolarGrid
 from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, Padding
@@ -157,6 +157,7 @@ def cylindrical(
     dropout: float = 0.0,
 ) -> PolarNetwork:
     """The cylindrical transformer network on cubes of voxels: (N, C, size, size, size) -> (N, num_classes)."""
+    check_choice("origin", origin, ("learned", "center"))
     size = image_size[0]
     if image_size != (size, size):
         raise InputError(f"the cylindrical network takes cubes: give image_size as one number, not {image_size}")

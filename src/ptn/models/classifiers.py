@@ -121,7 +121,7 @@ def make_classifier(
     if stack == "resnet32":
         return ResNet(in_channels, num_classes, wrap=wrap, dropout=dropout)
     layers = stack_layers(stack, image_size)
-    size = kernel or (5 if stack == "l" else 3)
+    size = (5 if stack == "l" else 3) if kernel is None else kernel
     return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout)
 
 

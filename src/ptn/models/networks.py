@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,19 @@ class Explanation:
     polar_images: Tensor | None = None
 
 
+@contextmanager
+def inferring(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside the block; afterwards every module is in the mode it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 class Network(nn.Module, ABC):
     """What all networks share: images as floats in [0, 1] come in, and are normalised by buffers of the model."""
 
@@ -52,11 +66,13 @@ class Network(nn.Module, ABC):
 
     def set_normalization(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         """Standardise by this mean and deviation per channel."""
+        if not (torch.as_tensor(std) > 0).all():
+            raise InputError(f"std must be positive; got {std}")
         for name, values in (("mean", mean), ("std", std)):
             buffer: Tensor = getattr(self, name)
             given = torch.as_tensor(values, dtype=buffer.dtype)
-            if given.shape != buffer.shape:
-                raise InputError(f"{name} must have {len(buffer)} values; got shape {tuple(given.shape)}")
+            if given.shape != buffer.shape or not torch.isfinite(given).all():
+                raise InputError(f"{name} must be {len(buffer)} finite numbers; got {values}")
             buffer.copy_(given)
 
     def check(self, images: Tensor) -> None:
@@ -70,14 +86,9 @@ class Network(nn.Module, ABC):
 
     def explain(self, images: Tensor) -> Explanation:
         """How the network comes to its answer for `images`, in evaluation mode and without gradients."""
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                self.check(images)
-                return self.trace(images)
-        finally:
-            self.train(training)
+        self.check(images)
+        with inferring(self):
+            return self.trace(images)
 
     @abstractmethod
     def trace(self, images: Tensor) -> Explanation:
@@ -164,11 +175,25 @@ class ScoreSum(nn.Module):
         super().__init__()
         if not members:
             raise InputError("a sum of scores needs at least one network")
+        shapes = {member.input_shape for member in members}
+        if len(shapes) > 1:
+            raise InputError(f"networks whose scores are summed must take the same images; got {sorted(shapes)}")
         self.members = nn.ModuleList(members)
         self.input_shape = members[0].input_shape
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self._sum([member(images) for member in self.members])
+    def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        """Logits; `origin` (N, 2) overrides the predicted one of the members that have one."""
+        answers = []
+        for member in self.members:
+            given = {"origin": origin} if isinstance(member, PolarNetwork) else {}
+            answers.append(member(images, **given))
+        return self._sum(answers)
+
+    def set_normalization(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
+        """Standardise by this mean and deviation per channel, in every member."""
+        for member in self.members:
+            if isinstance(member, Network):
+                member.set_normalization(mean, std)
 
     def explain(self, images: Tensor) -> Explanation:
         """The first member's explanation with the logits of the sum."""
@@ -178,6 +203,8 @@ class ScoreSum(nn.Module):
         return Explanation(logits, first.feature_maps, first.origins, first.heatmaps, first.polar_images)
 
     def _sum(self, logits: list[Tensor]) -> Tensor:
+        if len({member.shape for member in logits}) > 1:
+            raise InputError(f"the members score {[m.shape[1] for m in logits]} classes: they must be the same")
         scores = torch.stack([member.log_softmax(dim=1) for member in logits])
         return scores.logsumexp(dim=0) - math.log(len(logits))
 

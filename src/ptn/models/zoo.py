@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import InputError, unknown_name
 from ..files import save_tensors
@@ -32,8 +32,12 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
     "ptn_resnet32": partial(builders.polar, stack="resnet32", origin="learned", kernel=3),
     "cylindrical": builders.cylindrical,
 }
-# scores summed over members; options go to the first
+# scores summed over members; an option goes to every member that has it
 _SUMS: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}
+
+
+def _is_whole(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,12 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("num_classes", "in_channels"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if len(self.image_size) != 2 or min(self.image_size) < 4:
-            raise InputError(f"image_size must be at least 4 pixels a side; got {self.image_size}")
+            if not _is_whole(getattr(self, name), least=1):
+                raise InputError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
+        if not (len(self.image_size) == 2 and all(_is_whole(side, least=4) for side in self.image_size)):
+            raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {self.image_size}")
+        if not isinstance(self.options.get("wrap", True), bool):
+            raise InputError(f"wrap must be True or False; got {self.options['wrap']!r}")
 
 
 def list_models() -> list[str]:
@@ -96,16 +102,19 @@ def create_model(
             gets a fresh final layer.
         options: see `list_options(name)`.
     """
+    if not isinstance(name, str):
+        raise InputError(f"a model is named by a text, one of {', '.join(list_models())}; got {name!r}")
     if "." in name and pretrained is None:
         name, pretrained = name.split(".", 1)
     known = list_options(name)
     for option in options:
         if option not in known:
             raise unknown_name(f"option of {name}", option, known)
-    if isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    given: dict[str, Any] = {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}
-    given = {key: value for key, value in given.items() if value is not None}
+    given: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels}
+    given = {key: _plain(value) for key, value in given.items() if value is not None}
+    if image_size is not None:
+        sides = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
+        given["image_size"] = tuple(map(_plain, sides))
     if pretrained is None:
         return build(ModelConfig(name, **given, options=options))
 
@@ -119,6 +128,11 @@ def create_model(
     return model
 
 
+def _plain(number: Any) -> Any:
+    """A numpy integer as Python's own; anything else as it is."""
+    return int(number) if hasattr(number, "__index__") and not isinstance(number, bool) else number
+
+
 def build(config: ModelConfig) -> Model:
     """The model that `config` describes, freshly initialised."""
     size: dict[str, Any] = {
@@ -128,8 +142,10 @@ def build(config: ModelConfig) -> Model:
     }
     model: Model
     if config.name in _SUMS:
-        first, *others = _SUMS[config.name]
-        members = [_BUILDERS[first](**size, **config.options), *(_BUILDERS[m](**size) for m in others)]
+        members = []
+        for name in _SUMS[config.name]:
+            own = {key: value for key, value in config.options.items() if key in list_options(name)}
+            members.append(_BUILDERS[name](**size, **own))
         model = ScoreSum(members)
     elif config.name in _BUILDERS:
         model = _BUILDERS[config.name](**size, **config.options)
@@ -142,7 +158,7 @@ def build(config: ModelConfig) -> Model:
 def find_weights(name: str, pretrained: str | Path) -> Path:
     """The file behind a pretrained tag or path."""
     path = Path(pretrained)
-    if path.suffix == ".safetensors":
+    if path.suffix == ".safetensors" or len(path.parts) > 1:
         if not path.is_file():
             raise InputError(f"no weights at {path}")
         return path
@@ -153,18 +169,31 @@ def find_weights(name: str, pretrained: str | Path) -> Path:
     return shipped
 
 
-def save_weights(model: Model, path: Path, *, half: bool = False, metadata: dict[str, str] | None = None) -> None:
-    """Write a model of this zoo and its configuration as safetensors, floats as float16 if `half`."""
+def save_weights(
+    model: Model, path: str | Path, *, half: bool = False, metadata: dict[str, str] | None = None
+) -> None:
+    """Write a model of this zoo and its configuration as safetensors, floats as float16 if `half`.
+
+    What float16 cannot hold stays float32.
+    """
     tensors = model.state_dict()
     if half:
-        tensors = {k: v.half() if v.is_floating_point() else v for k, v in tensors.items()}
-    save_tensors(path, tensors, {**(metadata or {}), "config": json.dumps(asdict(model.config))})
+        tensors = {key: _halved(value) for key, value in tensors.items()}
+    save_tensors(Path(path), tensors, {**(metadata or {}), "config": json.dumps(asdict(model.config))})
+
+
+def _halved(values: Tensor) -> Tensor:
+    if not values.is_floating_point() or values.abs().max() > torch.finfo(torch.float16).max:
+        return values
+    return values.half()
 
 
 def read_config(path: Path) -> ModelConfig:
     """The configuration inside a weights file."""
     from safetensors import SafetensorError, safe_open
 
+    if not path.is_file():
+        raise InputError(f"no weights at {path}")
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

@@ -192,7 +192,7 @@ def _voxels() -> Iterator[Recipe]:
 
 
 def _quickstart() -> Iterator[Recipe]:
-    """What `ptn quickstart` trains in about two minutes; chosen on 800 of the 4,000 training digits, held out."""
+    """What `ptn quickstart` trains in minutes on a CPU; chosen on 800 of the 4,000 training digits, held out."""
     for model in ("ptn_s", "ccnn_s"):
         yield Recipe(
             name=f"quickstart/{model}/modern",

@@ -62,7 +62,7 @@ def draw(polar: Contender, plain: Contender, test: Dataset, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6.4), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.05))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1))
     _draw_digits(parts[0], polar, plain, test)
     _draw_curves(parts[1], (polar, plain), test)
     with atomic_path(path) as temporary:
@@ -100,8 +100,9 @@ def _draw_digits(figure: Any, polar: Contender, plain: Contender, test: Dataset)
                 fontsize=9,
                 color=color,
             )
-    axes[0, 0].set_ylabel("test digit,\n+ learned origin", fontsize=9)
-    axes[1, 0].set_ylabel("log-polar\nangle ↓  radius →", fontsize=9)
+    axes[0, 0].set_ylabel("test digit,\n+ its origin", fontsize=9)
+    axes[1, 0].set_ylabel("log-polar\n← angle", fontsize=9)  # the arrow turns with the label, and points down
+    axes[1, 0].set_xlabel("radius →", fontsize=9)
     figure.suptitle(f"What {polar.title} sees, and what both answer (✗ wrong)\n", fontsize=11)
 
 
@@ -123,5 +124,5 @@ def _draw_curves(figure: Any, contenders: Sequence[Contender], test: Dataset) ->
     axis.set_ylabel("accuracy (%)")
     axis.grid(color="0.9")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=10)
-    axis.set_title(f"Accuracy at every angle, on {len(chosen)} test digits that stay in view", fontsize=11)
+    axis.legend(frameon=False, fontsize=10, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+    figure.suptitle(f"Accuracy at every angle, on {len(chosen)} test digits that stay in view", fontsize=11)
