@@ -1,6 +1,6 @@
 """How long `import ptn` takes beside `import torch`, and each model to construct. Prints JSON.
 
-    python benchmarks/startup.py
+python benchmarks/startup.py
 """
 
 import json
@@ -13,14 +13,15 @@ import time
 REPEATS = 5
 
 
-def import_seconds(statement: str) -> float:
-    """Median wall time of a fresh interpreter that runs `statement`."""
-    times = []
+def import_seconds(*statements: str) -> list[float]:
+    """Median wall time of a fresh interpreter that runs each statement, taken in turns."""
+    times: dict[str, list[float]] = {statement: [] for statement in statements}
     for _ in range(REPEATS):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", statement], check=True)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        for statement in statements:
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", statement], check=True)
+            times[statement].append(time.perf_counter() - start)
+    return [statistics.median(values) for values in times.values()]
 
 
 def construction_seconds(name: str) -> float:
@@ -41,11 +42,13 @@ def main() -> None:
     import torch
 
     from ptn import list_models
+    from ptn.training.records import describe_device, git_commit
 
-    torch_seconds = import_seconds("import torch")
-    ptn_seconds = import_seconds("import ptn")
+    torch_seconds, ptn_seconds = import_seconds("import torch", "import ptn")
     report = {
-        "machine": {"system": platform.platform(), "cpu_threads": torch.get_num_threads()},
+        "machine": {"system": platform.system(), "cpu": describe_device(torch.device("cpu"))},
+        "python": platform.python_version(),
+        "git": git_commit(),
         "torch": torch.__version__,
         "import_torch_seconds": round(torch_seconds, 3),
         "import_ptn_seconds": round(ptn_seconds, 3),

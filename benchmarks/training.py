@@ -1,6 +1,6 @@
 """Training speed of PTN-B on rotated MNIST: milliseconds per epoch and run, alone and in fleets. Prints JSON.
 
-    python benchmarks/training.py --epochs 20 --fleets 1,8 [--device cuda] [-o benchmarks/training.json]
+python benchmarks/training.py --epochs 20 --fleets 1,8 [--device cuda] [-o benchmarks/training.json]
 """
 
 import argparse
