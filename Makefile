@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 
 .PHONY: demo test test-all test-slow lint bench clean
 
-## demo: set up and see what a log-polar image does (writes out/logpolar.png)
+## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
 	$(BIN)/ptn quickstart -o out
 

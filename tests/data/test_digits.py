@@ -256,7 +256,9 @@ def test_a_blank_digit_is_named(source):
         make_digits(source._replace(images=images), SPEC, "train")
 
 
-@pytest.mark.parametrize("wrong", [{"clutter": -1}, {"clutter_px": 0}, {"clutter": 2.5}, {"seed": "0"}])
+@pytest.mark.parametrize(
+    "wrong", [{"clutter": -1}, {"clutter_px": 0}, {"clutter": 2.5}, {"clutter": True}, {"seed": "0"}]
+)
 def test_impossible_parameters_are_named(wrong):
     with pytest.raises(InputError, match=f"{next(iter(wrong))} must be a whole number"):
         replace(SPEC, **wrong)

@@ -76,8 +76,7 @@ def quick(remote: Remote, *, attempts: int = 3, timeout_s: float = 5.0):
 
 
 def nothing_is_left(store) -> bool:
-    folder = store.cache / "downloads" / "toy"
-    return not folder.exists() or not list(folder.iterdir())
+    return not store.cache.exists()
 
 
 @pytest.mark.parametrize("checksum", [MD5, SHA256])
@@ -115,6 +114,23 @@ def test_a_lasting_fault_is_one_line_and_leaves_nothing(store, server, fault, wo
     assert "\n" not in str(caught.value)
     assert len(server.requests) == 2
     assert nothing_is_left(store)
+
+
+def test_folders_with_something_in_them_stay(store, server):
+    other = store.cache / "downloads" / "other.gz"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    server.faults = ["500"]
+    with pytest.raises(InputError):
+        quick(Remote("toy/file.gz", (server.url,), MD5), attempts=1)
+    assert list(store.cache.rglob("*")) == [other.parent, other]
+
+
+def test_a_download_that_cannot_be_written_names_the_file(store, server, monkeypatch):
+    monkeypatch.setenv("PTN_CACHE", "/proc")
+    with pytest.raises(InputError, match=r"/proc/downloads") as caught:
+        quick(Remote("toy/file.gz", (server.url,), MD5))
+    assert ".part" not in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_one_line(store, server):

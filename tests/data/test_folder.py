@@ -239,6 +239,14 @@ def test_a_folder_without_a_usable_layout_is_explained(tmp_path, files, words):
         ("all", {}, "unknown split 'all'"),
         ("train", {"fit": "crop"}, "unknown fit 'crop'"),
         ("train", {"image_size": 0}, "image_size must be positive"),
+        ("train", {"image_size": (8, -1)}, "image_size must be positive"),
+        ("train", {"image_size": None}, "image_size must be a whole number, or two: height and width; got None"),
+        ("train", {"image_size": (8,)}, r"or two: height and width; got \(8,\)"),
+        ("train", {"image_size": (8, 8, 3)}, "or two: height and width"),
+        ("train", {"image_size": 8.0}, "must be a whole number"),
+        ("train", {"image_size": "8"}, "must be a whole number"),
+        ("train", {"image_size": True}, "must be a whole number"),
+        ("train", {"seed": "abc"}, "seed must be a whole number"),
         ("train", {"channels": 4}, "channels must be 1 or 3"),
         ("train", {"valid_fraction": 0.5, "test_fraction": 0.5}, "must leave images to train on"),
     ],
@@ -246,6 +254,20 @@ def test_a_folder_without_a_usable_layout_is_explained(tmp_path, files, words):
 def test_options_that_make_no_sense_are_refused(flat, split, options, words):
     with pytest.raises(InputError, match=words):
         load_folder(flat, split, **({"image_size": 4} | options))
+
+
+@pytest.mark.parametrize("size", [np.int64(8), (np.int32(8), 8), [8, 8], np.array([8, 8])], ids=repr)
+def test_a_size_may_come_from_numpy(flat, size):
+    assert load_folder(flat, "test", image_size=size).images.shape[2:] == (8, 8)
+
+
+def test_images_without_a_known_white_are_named_and_skipped(flat, caplog):
+    depth = flat / "cat" / "depth.tif"
+    Image.fromarray(np.full((8, 6), 100_000, dtype=np.int32)).save(depth)
+    with caplog.at_level(logging.WARNING, "ptn"):
+        data = load_folder(flat, "train", image_size=4, valid_fraction=0, test_fraction=0)
+    assert data.meta["skipped"] == ("cat/depth.tif",)
+    assert f"skipped {depth} has mode I, 32-bit integers" in caplog.text
 
 
 def test_a_missing_folder_is_named(tmp_path):

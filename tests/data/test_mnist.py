@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from ptn.data import mnist as mnist_module
+from ptn.data.catalog import load_dataset
 from ptn.data.mnist import IDX_NAMES, load_mnist
 from ptn.errors import InputError
 
@@ -17,6 +19,13 @@ ARRAYS = {
     "x_test": RANDOM.integers(0, 256, (3, 28, 28), dtype=np.uint8),
     "y_test": np.array([7, 2, 1], dtype=np.uint8),
 }
+
+
+@pytest.fixture
+def few(store, monkeypatch):
+    """A store, in which MNIST is a set of 5 and 3 images."""
+    monkeypatch.setattr(mnist_module, "COUNTS", (5, 3))
+    return store
 
 
 def write_idx(folder, arrays, *, compress=True):
@@ -32,8 +41,8 @@ def write_npz(folder, arrays):
     np.savez_compressed(folder / "mnist.npz", **arrays)
 
 
-def test_every_kind_of_file_gives_the_same_digits_and_hash(store):
-    folder = store.data / "mnist"
+def test_every_kind_of_file_gives_the_same_digits_and_hash(few):
+    folder = few.data / "mnist"
     loaded = []
     for write in (write_npz, write_idx, lambda *args: write_idx(*args, compress=False)):
         write(folder, ARRAYS)
@@ -48,12 +57,12 @@ def test_every_kind_of_file_gives_the_same_digits_and_hash(store):
         assert mnist.train_labels.dtype == torch.int64
 
 
-def test_one_changed_pixel_changes_the_hash(store):
-    write_npz(store.data / "mnist", ARRAYS)
+def test_one_changed_pixel_changes_the_hash(few):
+    write_npz(few.data / "mnist", ARRAYS)
     before = load_mnist().sha256
     changed = ARRAYS["x_test"].copy()
     changed[2, 27, 27] ^= 1
-    write_npz(store.data / "mnist", ARRAYS | {"x_test": changed})
+    write_npz(few.data / "mnist", ARRAYS | {"x_test": changed})
     assert load_mnist().sha256 != before
 
 
@@ -78,11 +87,26 @@ def test_one_missing_idx_file_is_named(store):
     ],
 )
 @pytest.mark.parametrize("write", [write_npz, write_idx])
-def test_labels_and_images_that_do_not_match_are_named(store, changed, words, write):
-    write(store.data / "mnist", ARRAYS | changed)
+def test_labels_and_images_that_do_not_match_are_named(few, changed, words, write):
+    write(few.data / "mnist", ARRAYS | changed)
     with pytest.raises(InputError, match=words) as caught:
         load_mnist()
+    assert str(few.data / "mnist") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [((60_000, 3), "has 5 images, not the 60,000"), ((5, 10_000), "has 3 images, not the 10,000")],
+)
+@pytest.mark.parametrize("write", [write_npz, write_idx])
+def test_a_part_of_mnist_is_not_taken_for_mnist(store, monkeypatch, counts, words, write):
+    assert mnist_module.COUNTS == (60_000, 10_000)
+    monkeypatch.setattr(mnist_module, "COUNTS", counts)
+    write(store.data / "mnist", ARRAYS)
+    with pytest.raises(InputError, match=words) as caught:
+        load_dataset("mnist", "train")
     assert str(store.data / "mnist") in str(caught.value)
+    assert "ptn data fetch mnist" in str(caught.value)
 
 
 def test_the_real_mnist_has_its_known_counts(real_data):

@@ -1,6 +1,7 @@
 """Rotated MNIST: the original files in each of their forms, and the set made from MNIST in their absence."""
 
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from ptn.data import rotmnist
 from ptn.data.catalog import load_dataset
 from ptn.data.formats.amat import TEST_NAME, TRAIN_VALID_NAME
-from ptn.data.mnist import load_mnist
+from ptn.data.mnist import Mnist, load_mnist
 from ptn.data.rotmnist import load_rotmnist
 from ptn.errors import InputError
 
@@ -69,6 +70,42 @@ def test_an_original_of_the_wrong_length_is_named(originals, monkeypatch):
     monkeypatch.setattr(rotmnist, "SPLITS", SPLITS | {"valid": 4})
     with pytest.raises(InputError, match=rf"{TRAIN_VALID_NAME} has 9 images for valid, not 10"):
         load_rotmnist("valid")
+
+
+@pytest.mark.parametrize("alone", list(SPLITS))
+@pytest.mark.parametrize("split", list(SPLITS))
+@pytest.mark.parametrize("source", ["any", "original"])
+def test_original_splits_are_never_joined_by_regenerated_ones(originals, alone, split, source):
+    write_npz(originals)
+    for path in originals.iterdir():
+        if alone not in path.name:
+            path.unlink()
+    with pytest.raises(InputError, match=f"rotated_{alone}.npz is there but not") as caught:
+        load_rotmnist(split, source=source)
+    message = str(caught.value)
+    for other in SPLITS:
+        assert (f"rotmnist/rotated_{other}.npz" in message.partition(" not ")[2]) == (other != alone)
+    assert "ptn data fetch rotmnist" in message
+    assert "source='regenerated'" in message
+
+
+def test_the_test_file_alone_is_no_original(originals):
+    write_amat(originals)
+    (originals / TRAIN_VALID_NAME).unlink()
+    with pytest.raises(
+        InputError, match=rf"{TEST_NAME} is there but not .*rotated_train.npz and .*rotated_valid.npz"
+    ):
+        load_rotmnist("train")
+
+
+def test_beside_a_part_of_the_original_the_regenerated_set_can_be_asked_for(originals, monkeypatch):
+    write_npz(originals)
+    (originals / "rotated_test.npz").unlink()
+    images, labels = torch.from_numpy(IMAGES).reshape(-1, 28, 28), torch.from_numpy(LABELS)
+    few = Mnist(images[:10], labels[:10], images[10:], labels[10:], "0" * 64)
+    monkeypatch.setattr(rotmnist, "load_mnist", lambda: few)
+    monkeypatch.setattr(rotmnist, "SPECS", {"rotmnist": replace(rotmnist.SPECS["rotmnist"], splits=SPLITS)})
+    assert {load_rotmnist(split, source="regenerated").meta["source"] for split in SPLITS} == {"regenerated"}
 
 
 def test_without_any_file_the_error_says_how_to_get_one(store):

@@ -1,7 +1,10 @@
 """Where data are looked for, and what the cache promises."""
 
+import errno
+import hashlib
 import logging
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ptn.data import store as data_store
-from ptn.data.store import cached, find, fingerprint, missing, require, sha256_of_file, sha256_of_files
+from ptn.data.store import cached, find, fingerprint, missing, scratch_folder, sha256_of_file, sha256_of_files
 from ptn.errors import InputError
 
 SHA = "0123456789abcdef" * 4
@@ -52,9 +55,8 @@ def test_a_folder_of_ptn_data_that_is_not_there_is_named(monkeypatch, tmp_path):
 
 
 def test_a_missing_file_is_named_with_the_command_that_gets_it(store):
-    with pytest.raises(InputError, match=r"no mnist/a.gz or mnist/b.npz .*: ptn data fetch mnist$"):
-        require("mnist", "mnist/a.gz", "mnist/b.npz")
-    assert "\n" not in str(missing("mnist", "a"))
+    message = str(missing("mnist", "mnist/a.gz", "mnist/b.npz"))
+    assert re.fullmatch(r"mnist: no mnist/a.gz or mnist/b.npz .*: ptn data fetch mnist", message)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,83 @@ def test_an_unchanged_file_is_not_read_again_for_its_hash(store):
     assert sha256_of_file(path) == "0" * 64
     memo.write_text("half a ha")
     assert sha256_of_file(path) == first
+
+
+def test_several_files_are_remembered_as_one_until_any_changes(store):
+    paths = [store.data / name for name in "abc"]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    first = sha256_of_files(paths)
+    assert first == fingerprint(files=[hashlib.sha256(name).hexdigest() for name in (b"a", b"b", b"c")])
+    (memo,) = (store.cache / "hashes").iterdir()
+    memo.write_text("0" * 64)
+    assert sha256_of_files(paths) == "0" * 64
+    paths[1].write_bytes(b"longer")
+    assert sha256_of_files(paths) not in ("0" * 64, first)
+
+
+def test_a_garbled_memo_is_written_again(store):
+    path = store.data / "file"
+    path.write_bytes(b"abc")
+    first = sha256_of_file(path)
+    (memo,) = (store.cache / "hashes").iterdir()
+    memo.write_bytes(b"\xff" * 64)
+    assert sha256_of_file(path) == first
+    assert memo.read_text() == first
+
+
+@pytest.fixture(params=["below a file", "disk full"])
+def unwritable(store, request, monkeypatch):
+    """A cache that nothing can be written to, even by root."""
+    if request.param == "below a file":
+        (store.data / "file").touch()
+        monkeypatch.setenv("PTN_CACHE", str(store.data / "file" / "cache"))
+    else:
+
+        def full(*args, **options):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("tempfile.mkstemp", full)
+    return data_store.cache_folder()
+
+
+def test_without_a_writable_cache_sets_are_made_and_one_line_says_so(unwritable, store, caplog):
+    path = store.data / "source"
+    path.write_bytes(b"abc")
+    with caplog.at_level(logging.WARNING, "ptn"):
+        for _ in range(2):
+            assert sha256_of_file(path) == hashlib.sha256(b"abc").hexdigest()
+            assert torch.equal(cached("toy", SHA, some_tensors)["images"], some_tensors()["images"])
+    (record,) = caplog.records
+    assert f"going on without the cache {unwritable}" in record.getMessage()
+    assert find("nothing.txt") is None
+
+
+def test_what_goes_wrong_in_making_a_set_is_not_taken_for_a_fault_of_the_cache(unwritable):
+    def build() -> dict[str, Tensor]:
+        raise InputError("the source is damaged")
+
+    with pytest.raises(InputError, match="the source is damaged"):
+        cached("toy", SHA, build)
+
+
+def test_scratch_is_in_the_cache_or_else_where_the_system_has_it(store, monkeypatch):
+    with scratch_folder() as inside:
+        assert inside.parent == store.cache / "unpacked"
+    assert not inside.exists()
+    monkeypatch.setenv("PTN_CACHE", "/dev/null/cache")
+    with scratch_folder() as outside:
+        (outside / "file").touch()
+    assert not outside.exists()
+
+
+def test_a_folder_of_the_user_that_may_not_be_entered_is_named(store, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(InputError, match=f"cannot look for {store.data / 'a.txt'}: Permission denied"):
+        find("a.txt")
 
 
 def test_fingerprints_differ_when_any_part_differs():

@@ -2,7 +2,9 @@
 
 import io
 import math
+import struct
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -218,6 +220,34 @@ def test_photos_and_their_archive_give_the_same_tiles(store, tmp_path, write_dig
     # A box 32 high is cut pixel by pixel: its own corner (33, 17) is column 32, row 16 of the photo.
     assert np.array_equal(loose.images[0, :, 8:40, 8:40].numpy(), photo[16:48, 24:56].transpose(2, 0, 1))
     assert list((store.cache / "unpacked").iterdir()) == []
+
+
+def test_a_changed_photo_changes_the_hash_even_at_the_same_size(store, write_digit_struct):
+    folder = store.data / "svhn" / "train"
+    write_photos(folder, write_digit_struct)
+    before = load_svhn("train", size=48)
+    content = bytearray((folder / "1.png").read_bytes())
+    Image.fromarray(np.zeros((64, 96, 3), dtype=np.uint8)).save(folder / "1.png")
+    black = (folder / "1.png").read_bytes()
+    assert len(black) < len(content)
+    # a chunk that readers pass over makes up the size
+    fill = len(content) - len(black) - 12
+    chunk = b"teSt" + bytes(fill)
+    black += struct.pack(">I", fill) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    (folder / "1.png").write_bytes(black)
+    after = load_svhn("train", size=48)
+    assert after.meta["sha256"] != before.meta["sha256"]
+    assert before.images[0].any()
+    assert not after.images[0].any()
+
+
+def test_an_archive_is_read_without_a_writable_cache(store, tmp_path, write_digit_struct, monkeypatch):
+    write_photos(tmp_path / "train", write_digit_struct)
+    (store.data / "svhn").mkdir()
+    with tarfile.open(store.data / "svhn" / "train.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "train", "train")
+    monkeypatch.setenv("PTN_CACHE", "/dev/null/cache")
+    assert load_svhn("train").labels.tolist() == [0, 6, 3]
 
 
 def test_an_archive_without_boxes_is_named(store):

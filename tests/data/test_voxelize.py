@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ptn.data import voxelize as voxelizer
 from ptn.data.formats.mesh import read_mesh
-from ptn.data.voxelize import _points, each_mesh, voxelize, voxelize_files, voxelize_packed
+from ptn.data.voxelize import _points, each_mesh, voxelize, voxelize_packed
 from ptn.errors import InputError
 
 ndimage = pytest.importorskip("scipy.ndimage")
@@ -221,33 +221,36 @@ def write_off(path, vertices, faces):
     return path
 
 
+def read_solid(path):
+    return voxelize(*read_mesh(path), occupancy="solid")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_files_are_voxelised_in_order_with_progress(tmp_path, workers):
     meshes = [box(1, 1, height) for height in range(1, 13)]
-    paths = [write_off(tmp_path / f"{row}.off", *mesh) for row, mesh in enumerate(meshes)]
+    paths = [str(write_off(tmp_path / f"{row}.off", *mesh)) for row, mesh in enumerate(meshes)]
     told = []
-    packed = voxelize_files(
-        paths, occupancy="solid", workers=workers, progress=lambda done, total: told.append((done, total))
-    )
+    made = dict(each_mesh(read_solid, paths, workers=workers, progress=lambda *counts: told.append(counts)))
     assert told == [(done, 12) for done in range(1, 13)]
-    expected = [np.packbits(voxelize(*mesh, occupancy="solid")) for mesh in meshes]
-    np.testing.assert_array_equal(packed, expected)
+    assert list(made) == list(range(12))
+    np.testing.assert_array_equal(list(made.values()), [voxelize(*mesh, occupancy="solid") for mesh in meshes])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_bad_files_are_told_together_after_the_others(tmp_path, workers):
     paths = [write_off(tmp_path / f"{row}.off", *box(1, 1, 1)) for row in range(4)]
+    names = [str(path) for path in paths]
     paths[1].write_text("OFF\n8 12 0\n")
     write_off(paths[2], np.ones((3, 3)), np.array([[0, 1, 2]]))
     told = []
     with pytest.raises(InputError) as raised:
-        voxelize_files(paths, workers=workers, progress=lambda done, total: told.append(done))
+        list(each_mesh(read_solid, names, workers=workers, progress=lambda *counts: told.append(counts)))
     message = str(raised.value)
     assert message.startswith("2 of 4 meshes cannot be voxelised: ")
     assert str(paths[1]) in message
     assert str(paths[2]) in message
     assert "\n" not in message
-    assert told == [1, 2, 3, 4]
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_faults_in_the_program_are_not_taken_for_bad_files():

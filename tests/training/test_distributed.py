@@ -34,6 +34,8 @@ PROGRAM = """
     if run.shard.rank == 0:
         print("loss", [epoch["loss"] for epoch in run.history], run.shard.world)
         save_file({k: v.clone() for k, v in run.finished_model().state_dict().items()}, sys.argv[1])
+    if parallel is not None:
+        parallel.leave()
 """
 
 

@@ -64,6 +64,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(message, 2)
     except InputError as error:
         _fail(str(error), 2)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
     except (RuntimeError, MemoryError) as error:
         if "allocate memory" not in str(error) and not isinstance(error, MemoryError):
             raise
@@ -71,8 +73,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 2)
-    except (typer.Abort, KeyboardInterrupt):
-        _fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -106,12 +106,16 @@ def check_sets(
 
 def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
     """What is to be said of one split: its `state` is "ok", "missing", "wrong", or "optional" for missing."""
+    from ..data.store import MissingDataError
+
     row: dict[str, Any] = {"name": info.name, "split": split, "expected": info.splits[split]}
     try:
         dataset = _load(info, split, "checking")
-    except InputError as error:
+    except MissingDataError as error:
         state = "optional" if split in info.optional else "missing"
         return row | {"state": state, "problem": str(error)}
+    except InputError as error:
+        return row | {"state": "wrong", "problem": str(error)}
     histogram = dataset.labels.bincount(minlength=len(dataset.classes)).tolist()
     row |= {
         "state": "ok",
@@ -161,11 +165,11 @@ def show_set(
     """Write a contact sheet: samples with their labels and, where they are known, their true centres."""
     from ..data.catalog import dataset_info
     from ..data.contact_sheet import contact_sheet
-    from ..files import atomic_path
+    from ..data.output import output_path
 
     sheet = contact_sheet(_load(dataset_info(name), split, "loading"), count=count)
     target = output or Path(f"{name}-{split}.png")
-    with atomic_path(target) as temporary:
+    with output_path(target) as temporary:
         sheet.save(temporary, format="PNG")
     print(target)
 

@@ -43,7 +43,8 @@ def convert(
 
     point = None if origin is None else _parse_origin(origin)
     if inverse:
-        if point is not None or angles or radii or r_max or law != "log" or r_min != 1.0:
+        given = any(option is not None for option in (point, angles, radii, r_max))
+        if given or law != "log" or r_min != 1.0:
             raise InputError("--inverse takes origin and grid from the polar images: leave those options out")
         written = polar_files.from_polar(images, output, interpolation=cast("Interpolation", interpolation))
     else:

@@ -117,6 +117,8 @@ def run_session(
     )
     reporter = make_reporter()
     outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)
+    if parallel is not None:
+        parallel.leave()
     if outcome.reason is not None:
         if options.leads:
             print(f"stopped: {outcome.reason}; go on with --resume")

@@ -89,7 +89,7 @@ def _load_mnist(split: str) -> Dataset:
 def _load_made_from_mnist(name: str, split: str, *, device: torch.device | str = "cpu", **changes: int) -> Dataset:
     spec = replace(SPECS[name], **changes)  # type: ignore[arg-type]
     return load_made(
-        name, pool(load_mnist()), spec, split, origin="regenerated", index_name="mnist_index", device=device
+        name, pool(load_mnist()), spec, split, source="regenerated", index_name="mnist_index", device=device
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError, check_choice
 from ..geometry import similarity_warp
+from .checks import check_device, check_seed
 from .clutter import Clutter, draw_clutter, strew, windows
 from .dataset import Dataset
 from .mnist import Mnist
@@ -66,9 +67,10 @@ class DigitSpec:
     version: int = field(default=GENERATOR_VERSION, init=False)
 
     def __post_init__(self) -> None:
-        for name, least in (("clutter", 0), ("clutter_px", 1), ("seed", 0)):
+        check_seed(self.seed)
+        for name, least in (("clutter", 0), ("clutter_px", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
         if self.clutter and min(self.splits.values()) < 2:
             raise InputError("clutter is cut from the other digits of a split, so every split needs two or more")
@@ -101,24 +103,25 @@ SPECS: Mapping[str, DigitSpec] = {
 
 def load_made(
     name: str,
-    source: DigitSource,
+    digits: DigitSource,
     spec: DigitSpec,
     split: str,
     *,
-    origin: str,
+    source: str,
     index_name: str,
     device: torch.device | str,
 ) -> Dataset:
     """A split of a made set, from the cache or made now.
 
-    `meta` has the poses that `make_digits` returns, which digit of the source each is under `index_name`,
-    "source" (`origin`), "clutter" (fragments an image), and "sha256", which does not depend on the device.
+    `meta` has the poses that `make_digits` returns, which of `digits` each is under `index_name`,
+    `source`, "clutter" (fragments an image), and "sha256", which does not depend on the device.
     """
     check_choice(f"split of {name}", split, spec.splits)
-    sha256 = data_hash(source, spec, split)
-    tensors = cached(f"{name}-{split}", sha256, lambda: make_digits(source, spec, split, device=device))
+    device = check_device(device)  # even if nothing is to be made
+    sha256 = data_hash(digits, spec, split)
+    tensors = cached(f"{name}-{split}", sha256, lambda: make_digits(digits, spec, split, device=device))
     images, labels, index = (tensors.pop(key) for key in ("images", "labels", "index"))
-    meta = {"source": origin, "sha256": sha256, "clutter": spec.clutter, index_name: index, **tensors}
+    meta = {"source": source, "sha256": sha256, "clutter": spec.clutter, index_name: index, **tensors}
     return Dataset(name, split, images, labels, DIGIT_NAMES, meta)
 
 
@@ -160,7 +163,7 @@ def make_digits(
             digits, rows, generator, total=total, fragments=spec.clutter, size=spec.size, scale=spec.scale
         )
     return {
-        "images": _render(digits, poses, clutter, spec, _usable(device)),
+        "images": _render(digits, poses, clutter, spec, check_device(device)),
         "labels": source.labels[index],
         "index": index,
         "rotation": poses.rotation,
@@ -175,15 +178,6 @@ def _check_source(source: DigitSource, total: int) -> None:
     blank = source.images.flatten(1).amax(dim=1) == 0
     if blank.any():
         raise InputError(f"digit {int(blank.int().argmax())} of the source is blank")
-
-
-def _usable(device: torch.device | str) -> torch.device:
-    try:
-        torch.empty(0, device=device)
-    # What torch raises depends on how it was built: without CUDA, say, it is an AssertionError.
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"no device {str(device)!r} here: {str(error).splitlines()[0]}") from error
-    return torch.device(device)
 
 
 def _order(labels: Tensor, spec: DigitSpec, generator: torch.Generator) -> Tensor:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import atomic_path
 from .optional import optional_module
+from .output import output_path
 from .store import LOG, download_folder, find
 
 
@@ -54,17 +54,30 @@ def fetch(
             raise InputError(f"{present} is damaged (its checksum is wrong): delete it, then fetch it again")
         LOG.warning("%s is damaged (its checksum is wrong): fetching it again", present)
     faults = []
-    for url in remote.urls:
-        fault = ""
-        for attempt in range(attempts):
-            time.sleep(pause_s if attempt else 0)
-            try:
-                _download(remote, url, target, progress=progress, timeout_s=timeout_s)
-                return target
-            except _DownloadError as error:
-                fault = str(error)
-        faults.append(f"{url}: {fault}")
+    with _without_empty_folders(target):
+        for url in remote.urls:
+            fault = ""
+            for attempt in range(attempts):
+                time.sleep(pause_s if attempt else 0)
+                try:
+                    _download(remote, url, target, progress=progress, timeout_s=timeout_s)
+                    return target
+                except _DownloadError as error:
+                    fault = str(error)
+            faults.append(f"{url}: {fault}")
     raise InputError(f"cannot download {remote.path}, {attempts} attempts each at {'; '.join(faults)}")
+
+
+@contextmanager
+def _without_empty_folders(target: Path) -> Iterator[None]:
+    """Take back the folders that were made for `target` in the block, if it does not get there."""
+    new = [folder for folder in target.parents if not folder.exists()]
+    try:
+        yield
+    finally:
+        for folder in new:
+            if folder.exists() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def is_intact(path: Path, remote: Remote) -> bool:
@@ -79,7 +92,7 @@ def _download(remote: Remote, url: str, target: Path, *, progress: bool, timeout
     pooch = optional_module("pooch")
     # Without this header a server may compress a file again, and the client would undo both.
     headers = {"Accept-Encoding": "identity"}
-    with atomic_path(target) as temporary:
+    with output_path(target) as temporary:
         with _progress_bar(remote.path, url, progress) as bar:
             get = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=timeout_s, headers=headers)
             try:
@@ -88,7 +101,7 @@ def _download(remote: Remote, url: str, target: Path, *, progress: bool, timeout
                 raise _DownloadError(_describe(error, timeout_s)) from error
         found = _checksum(temporary, remote.checksum or "sha256:")
         if remote.checksum is None:
-            with atomic_path(_checksum_record(target)) as record:
+            with output_path(_checksum_record(target)) as record:
                 record.write_text(found + "\n")
         elif found != remote.checksum:
             raise _DownloadError(f"the checksum is {found}, not {remote.checksum}")

@@ -11,15 +11,18 @@ their suffix, are passed over. An image that cannot be read is named in the log 
 """
 
 import hashlib
+import operator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError, check_choice
+from .checks import check_seed
 from .dataset import Dataset
 from .formats.image import read_image
 from .store import LOG, fingerprint
@@ -50,7 +53,7 @@ def load_folder(
     root: Path | str,
     split: str,
     *,
-    image_size: int | tuple[int, int],
+    image_size: SupportsIndex | tuple[SupportsIndex, SupportsIndex],
     channels: Literal[1, 3] | None = None,
     fit: Fit = "resize",
     valid_fraction: float = 0.15,
@@ -68,11 +71,10 @@ def load_folder(
     `meta` has "files" and "skipped" (paths under `root`), "source" and "sha256".
     """
     root = Path(root)
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
-    if min(height, width) < 1:
-        raise InputError(f"image_size must be positive; got {image_size}")
+    check_seed(seed)
+    height, width = _height_and_width(image_size)
     if channels not in (None, 1, 3):
         raise InputError(f"channels must be 1 or 3; got {channels}")
     if not (valid_fraction >= 0 and test_fraction >= 0 and valid_fraction + test_fraction < 1):
@@ -108,6 +110,18 @@ def load_folder(
         "skipped": tuple(skipped),
     }
     return Dataset(root.resolve().name, split, torch.stack(images), torch.tensor(kept), classes, meta)
+
+
+def _height_and_width(image_size: object) -> tuple[int, int]:
+    try:
+        given = tuple(image_size) if isinstance(image_size, Iterable) else (image_size, image_size)
+        height, width = (operator.index(side) for side in given if not isinstance(side, bool))
+    except (TypeError, ValueError):
+        whole = "a whole number, or two: height and width"
+        raise InputError(f"image_size must be {whole}; got {image_size!r}") from None
+    if min(height, width) < 1:
+        raise InputError(f"image_size must be positive; got {image_size!r}")
+    return height, width
 
 
 def list_images(root: Path) -> dict[str, Listing]:

@@ -23,6 +23,7 @@ IDX_NAMES = (
     "t10k-labels-idx1-ubyte",
 )
 SIDE = 28
+COUNTS = (60_000, 10_000)
 
 
 class Mnist(NamedTuple):
@@ -51,8 +52,13 @@ def load_mnist() -> Mnist:
         places = [str(path) for path in paths]
     else:
         raise missing("mnist", NPZ, f"mnist/{IDX_NAMES[0]}.gz")
-    for first in (0, 2):
+    for first, count in zip((0, 2), COUNTS, strict=True):
         _check(places[first], arrays[first], places[first + 1], arrays[first + 1])
+        if len(arrays[first]) != count:
+            raise InputError(
+                f"{places[first]} has {len(arrays[first]):,} images, not the {count:,} of MNIST: "
+                "remove that file, then: ptn data fetch mnist"
+            )
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)

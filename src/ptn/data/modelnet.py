@@ -25,7 +25,7 @@ from ..errors import InputError, check_choice
 from .dataset import VoxelDataset
 from .formats.arrays import read_npz
 from .formats.off import read_off
-from .store import LOG, cached, find, fingerprint, missing, sha256_of_file
+from .store import LOG, MissingDataError, cached, find, fingerprint, missing, sha256_of_file
 from .voxelize import (
     OCCUPANCIES,
     VOXELIZER_VERSION,
@@ -80,13 +80,13 @@ def load_modelnet(
     return _from_meshes(source, classes, split, occupancy, size, workers, progress)
 
 
-def _no_meshes(classes: int, occupancy: Occupancy, size: int) -> InputError:
+def _no_meshes(classes: int, occupancy: Occupancy, size: int) -> MissingDataError:
     """The error for meshes that are not at hand, saying why packed voxels would not do, if so."""
     error = missing(f"modelnet{classes}", f"modelnet{classes}/ModelNet{classes}.zip")
     if classes == 10:
-        return InputError(f"{error} (voxels of modelnet40 are not taken for it: poses may differ)")
+        return MissingDataError(f"{error} (voxels of modelnet40 are not taken for it: poses may differ)")
     if (occupancy, size) not in PACKED:
-        return InputError(f"{error} (packed voxels have no {occupancy} at {size}: it is made from the meshes)")
+        return MissingDataError(f"{error} (packed voxels have no {occupancy} at {size}: that is made from meshes)")
     return error
 
 

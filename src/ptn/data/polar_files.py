@@ -1,6 +1,7 @@
 """Image files to polar image files and back. A polar file carries what the way back needs."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -11,14 +12,16 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import atomic_path
 from ..geometry import PolarGrid, polar_sample, polar_unsample
 from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, check_options
 from .formats.image import read_image, write_png
+from .output import output_path
 
 _KEY = "ptn-polar"
 _SUFFIX = ".polar"
+# Numbers in a result, channels and all: beyond any photograph, within the memory of a workstation.
+_MOST_VALUES = 2**28
 
 
 def to_polar(
@@ -46,6 +49,7 @@ def to_polar(
             r_max_px=r_max_px,
             law=law,
         )
+        _check_amount(path, len(image), (grid.angles, grid.radii))
         polar = polar_sample(image[None], torch.tensor([origin]), grid, interpolation=interpolation)[0]
         return polar, {_KEY: json.dumps({"origin": origin, "size": size, "grid": asdict(grid)})}
 
@@ -60,18 +64,41 @@ def from_polar(paths: Sequence[Path], folder: Path, *, interpolation: Interpolat
         polar, texts = read_image(path)
         if _KEY not in texts:
             raise InputError(f"{path} does not say what it is the polar image of: was it written by `ptn polar`?")
-        facts = json.loads(texts[_KEY])
-        grid = facts["grid"]
-        image = polar_unsample(
-            polar[None],
-            torch.tensor([facts["origin"]], dtype=torch.float32),
-            PolarGrid(grid.pop("angles"), grid.pop("radii"), **grid),
-            tuple(facts["size"]),
-            interpolation=interpolation,
-        )
+        origin, size, grid = _parse_facts(path, texts[_KEY])
+        if polar.shape[1:] != (grid.angles, grid.radii):
+            found, told = "×".join(map(str, polar.shape[1:])), f"{grid.angles}×{grid.radii}"
+            raise InputError(f"{path} is {found} but says that it is {told}: was it changed after `ptn polar`?")
+        _check_amount(path, len(polar), size)
+        image = polar_unsample(polar[None], torch.tensor([origin]), grid, size, interpolation=interpolation)
         return image[0], {}
 
     return _convert_all(paths, folder, lambda path: f"{path.stem.removesuffix(_SUFFIX)}.png", convert)
+
+
+def _parse_facts(path: Path, text: str) -> tuple[tuple[float, float], tuple[int, int], PolarGrid]:
+    """Origin, original size (H, W) and grid from what a polar file says of itself, and anyone may have written."""
+    try:
+        facts = json.loads(text)
+        options = dict(facts["grid"])
+        grid = PolarGrid(options.pop("angles"), options.pop("radii"), **options)
+        x, y = (float(number) for number in facts["origin"])
+        height, width = facts["size"]
+        if not (math.isfinite(x) and math.isfinite(y)):
+            raise ValueError("its origin is not finite")
+        if not all(type(side) is int and side > 0 for side in (height, width)):
+            raise ValueError("its size is not two whole numbers")
+        grid.outer_radius((height, width))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        fault = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"{path}: what it says of its polar grid makes no sense ({fault}): was it changed after `ptn polar`?"
+        ) from error
+    return (x, y), (height, width), grid
+
+
+def _check_amount(path: Path, channels: int, size: tuple[int, int]) -> None:
+    if channels * size[0] * size[1] > _MOST_VALUES:
+        raise InputError(f"{path} would become {size[0]}×{size[1]} with {channels} channels: that is too large")
 
 
 def _convert_all(
@@ -93,6 +120,6 @@ def _convert_all(
             image, texts = convert(path)
             write_png(image, temporary, texts)
         for temporary, target in zip(staged, targets, strict=True):
-            with atomic_path(target) as beside:
+            with output_path(target) as beside:
                 shutil.copyfile(temporary, beside)
     return targets

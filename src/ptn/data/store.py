@@ -5,15 +5,24 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import atomic_path, save_tensors
+from ..files import atomic_path, make_folder, save_tensors
 
 LOG = logging.getLogger("ptn")
+
+# Caches of which it has been said that they are of no use.
+_UNUSABLE: set[Path] = set()
+
+
+class MissingDataError(InputError):
+    """Files that are in no data folder."""
 
 
 def cache_folder() -> Path:
@@ -46,24 +55,16 @@ def find(*relative_paths: str) -> Path | None:
     """The first of `relative_paths` that exists in the first data folder that has any of them."""
     for folder in data_folders():
         for relative in relative_paths:
-            if (folder / relative).exists():
+            if _is_there(folder / relative):
                 return folder / relative
     return None
 
 
-def require(dataset: str, *relative_paths: str) -> Path:
-    """What `find` finds, or the error that says how to get it."""
-    path = find(*relative_paths)
-    if path is None:
-        raise missing(dataset, *relative_paths)
-    return path
-
-
-def missing(dataset: str, *relative_paths: str) -> InputError:
+def missing(dataset: str, *relative_paths: str) -> MissingDataError:
     """The error for files of `dataset` that are in no data folder."""
     names = " or ".join(relative_paths)
     folders = ", ".join(str(folder) for folder in data_folders())
-    return InputError(f"{dataset}: no {names} in {folders}; get it with: ptn data fetch {dataset}")
+    return MissingDataError(f"{dataset}: no {names} in {folders}; get it with: ptn data fetch {dataset}")
 
 
 def fingerprint(**parts: object) -> str:
@@ -77,21 +78,44 @@ def fingerprint(**parts: object) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """The sha256 of a file's bytes, remembered in the cache until its size or time of change differs."""
-    stat = path.stat()
-    identity = fingerprint(path=str(path.resolve()), size=stat.st_size, time=stat.st_mtime_ns)
-    memo = cache_folder() / "hashes" / identity[:32]
-    if memo.exists() and len(known := memo.read_text()) == 64:
-        return known
+    return _remembered(_identity(path), lambda: _sha256(path))
+
+
+def sha256_of_files(paths: Sequence[Path]) -> str:
+    """One sha256 for the bytes of several files, in the order given, remembered as one."""
+    identity = fingerprint(files=[_identity(path) for path in paths])
+    return _remembered(identity, lambda: fingerprint(files=[_sha256(path) for path in paths]))
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    with atomic_path(memo) as temporary:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _identity(path: Path) -> str:
+    stat = path.stat()
+    return fingerprint(path=str(path.resolve()), size=stat.st_size, time=stat.st_mtime_ns)
+
+
+def _remembered(identity: str, compute: Callable[[], str]) -> str:
+    """The hash that the cache has for `identity`, or `compute()`, from now on in the cache."""
+    memo = cache_folder() / "hashes" / identity[:32]
+    known = _read_memo(memo)
+    if known is not None:
+        return known
+    digest = compute()
+    with _in_cache(), atomic_path(memo) as temporary:
         temporary.write_text(digest)
     return digest
 
 
-def sha256_of_files(paths: Iterable[Path]) -> str:
-    """One sha256 for the bytes of several files, in the order given."""
-    return fingerprint(files=[sha256_of_file(path) for path in paths])
+def _read_memo(memo: Path) -> str | None:
+    """The hash in a file; None if there is none, or not a whole one."""
+    try:
+        digest = memo.read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return digest if len(digest) == 64 else None
 
 
 def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -105,7 +129,8 @@ def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dic
     if known is not None:
         return known
     tensors = {name: tensor.cpu().contiguous() for name, tensor in build().items()}
-    save_tensors(path, tensors, {"sha256": sha256})
+    with _in_cache():
+        save_tensors(path, tensors, {"sha256": sha256})
     return tensors
 
 
@@ -113,7 +138,7 @@ def _load_cached(path: Path, sha256: str) -> dict[str, Tensor] | None:
     """The tensors of a cache file; None if it does not exist, is damaged, or is of other data."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.exists():
+    if not _is_there(path):
         return None
     try:
         with safe_open(path, framework="pt") as file:
@@ -124,3 +149,40 @@ def _load_cached(path: Path, sha256: str) -> dict[str, Tensor] | None:
         fault = f"damaged ({str(error).splitlines()[0]})"
     LOG.warning("cache file %s is %s: making it again", path, fault)
     return None
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for a while: in the cache, or where the system has such folders if that cannot be written."""
+    parent: Path | None = None
+    with _in_cache():
+        parent = make_folder(cache_folder() / "unpacked")
+    with tempfile.TemporaryDirectory(dir=parent, prefix="ptn-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _in_cache() -> Iterator[None]:
+    """Around a block that only writes to the cache: if it cannot, the work goes on without."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        _warn_once(error)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a folder on the way that may not be entered
+        if not path.is_relative_to(cache_folder()):
+            raise InputError(f"cannot look for {path}: {error.strerror}") from error
+        _warn_once(error)
+        return False
+
+
+def _warn_once(error: InputError | OSError) -> None:
+    folder = cache_folder()
+    if folder not in _UNUSABLE:
+        _UNUSABLE.add(folder)
+        fault = error.strerror if isinstance(error, OSError) else str(error)
+        LOG.warning("going on without the cache %s, which PTN_CACHE can move: %s", folder, fault)

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from ..errors import InputError, check_choice
 from ..geometry import similarity_warp
+from .checks import check_device, check_seed
 from .dataset import Dataset
 from .formats.mat import read_svhn_mat
-from .store import cached, find, fingerprint, missing, sha256_of_file, sha256_of_files
+from .store import MissingDataError, cached, find, fingerprint, missing, sha256_of_file, sha256_of_files
 from .svhn_tiles import CROP, TILE, tiles_from_archive, tiles_from_atlases, tiles_from_photos
 
 SPLITS = ("train", "test", "extra")
@@ -66,6 +67,8 @@ def load_svhn(
     48×48 tile that lay outside the photo) where the source knows them.
     """
     check_choice("split", split, SPLITS)
+    check_seed(seed)
+    device = check_device(device)
     if size not in ((CROP,) if rotated else (CROP, TILE)):
         raise InputError(f"{'rotated ' if rotated else ''}SVHN has no images of size {size}")
     source = _find_source(split, with_context=rotated or size == TILE)
@@ -101,7 +104,7 @@ def _find_source(split: str, *, with_context: bool) -> _Source:
         return _source("context tiles", digest, partial(tiles_from_atlases, atlases, labels))
     if crops:
         name = f"svhn/{split}.tar.gz"
-        raise InputError(
+        raise MissingDataError(
             f"{crops} does not show what is around the digits, which rotated SVHN and size {TILE} need: "
             f"get {name} with: ptn data fetch {_dataset('rotsvhn', split)}"
         )
@@ -120,9 +123,9 @@ def _dataset(name: str, split: str) -> str:
 
 
 def _sha256_of_photos(boxes: Path) -> str:
-    """A hash of a folder of full numbers: its `digitStruct.mat`, and the names and sizes of its photos."""
-    sizes = {path.name: path.stat().st_size for path in boxes.parent.glob("*.png")}
-    return fingerprint(boxes=sha256_of_file(boxes), photos=sizes)
+    """A hash of a folder of full numbers: its `digitStruct.mat`, and the names and bytes of its photos."""
+    photos = sorted(boxes.parent.glob("*.png"))
+    return fingerprint(names=[path.name for path in photos], files=sha256_of_files([boxes, *photos]))
 
 
 def _read_crops(path: Path) -> dict[str, Tensor]:
@@ -135,7 +138,7 @@ def _read_cached(source: _Source, split: str) -> dict[str, Tensor]:
     return cached(f"svhn-{split}", fingerprint(source=source.sha256, split=split), source.read)
 
 
-def _rotate_digits(source: _Source, split: str, seed: int, device: torch.device | str) -> dict[str, Tensor]:
+def _rotate_digits(source: _Source, split: str, seed: int, device: torch.device) -> dict[str, Tensor]:
     """Every digit of a split turned by its own angle, cut from its tile: (N, 3, 32, 32)."""
     tensors = _read_cached(source, split)
     stream = int(fingerprint(data="rotsvhn", split=split, seed=seed)[:15], 16)

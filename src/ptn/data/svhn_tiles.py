@@ -1,6 +1,5 @@
 """SVHN digits with what surrounds them: 48×48 tiles whose central 32×32 is the usual cropped digit."""
 
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from pathlib import Path
@@ -11,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import make_folder
 from .formats.archive import unpack
 from .formats.arrays import read_npz
 from .formats.digit_struct import read_digit_struct
-from .store import cache_folder
+from .store import scratch_folder
 
 TILE = 48
 CROP = 32
@@ -59,9 +57,8 @@ def _read_atlas(path: Path, count: int) -> NDArray[np.uint8]:
 
 def tiles_from_archive(archive: Path) -> dict[str, Tensor]:
     """The tiles of a `train.tar.gz` of full numbers, unpacked only for as long as they are cut."""
-    scratch_parent = make_folder(cache_folder() / "unpacked")
-    with tempfile.TemporaryDirectory(dir=scratch_parent) as scratch:
-        folder = unpack(archive, Path(scratch) / "photos")
+    with scratch_folder() as scratch:
+        folder = unpack(archive, scratch / "photos")
         found = sorted(folder.rglob("digitStruct.mat"))
         if not found:
             raise InputError(f"{archive} holds no digitStruct.mat")

@@ -22,7 +22,7 @@ def in_threads(work: Callable[[slice], Result], count: int, size: int) -> list[R
     """What `work` returns for each slice of range(count), in order, computed on several CPU cores.
 
     Each thread does its slices alone. The threads of torch's own would meet after every operation, and where
-    other programs keep the cores busy that makes small operations ten times slower.
+    other programs keep the cores busy small operations then take much longer.
     """
     threads = torch.get_num_threads()
     try:

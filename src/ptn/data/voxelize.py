@@ -19,14 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError, check_choice
-from .formats.mesh import read_mesh
 from .optional import optional_module
 
 Occupancy = Literal["surface", "solid"]
@@ -73,28 +71,6 @@ def voxelize_packed(vertices: ArrayLike, faces: ArrayLike) -> dict[str, NDArray[
         "solid64": solid,
     }
     return {name: np.packbits(grid) for name, grid in grids.items()}
-
-
-def voxelize_files(
-    paths: Sequence[str | Path],
-    *,
-    size: int = 32,
-    occupancy: Occupancy = "surface",
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> NDArray[np.uint8]:
-    """The voxels of many mesh files, packed as `VoxelDataset` keeps them: uint8 (N, size³/8)."""
-    check_choice("occupancy", occupancy, OCCUPANCIES)
-    check_size(size)
-    packed = np.empty((len(paths), size**3 // 8), dtype=np.uint8)
-    work = partial(_voxelize_file, size=size, occupancy=occupancy)
-    for row, bits in each_mesh(work, [str(path) for path in paths], workers=workers, progress=progress):
-        packed[row] = bits
-    return packed
-
-
-def _voxelize_file(path: str, *, size: int, occupancy: Occupancy) -> NDArray[np.uint8]:
-    return np.packbits(voxelize(*read_mesh(path), size=size, occupancy=occupancy))
 
 
 def each_mesh(

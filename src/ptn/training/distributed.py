@@ -39,7 +39,12 @@ def join(device: torch.device) -> Parallel:
         dist.all_reduce(votes)
         return bool(votes > 0)
 
-    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier, anyone)
+    def leave() -> None:
+        """Without this, threads that still hold the connection abort the process as it ends."""
+        dist.barrier()
+        dist.destroy_process_group()
+
+    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier, anyone, leave)
 
 
 class SumOverProcesses(torch.autograd.Function):

@@ -68,6 +68,9 @@ class PlainReporter:
     def failed(self, run: Run, reason: str) -> None:
         print(f"failed: {reason}", flush=True)
 
+    def close(self) -> None:
+        pass
+
 
 class LiveReporter:
     """A line per run that is kept up to date."""
@@ -107,8 +110,12 @@ class LiveReporter:
     def _end(self, run: Run, line: str) -> None:
         self.bars.remove_task(self.tasks.pop(id(run)))
         self.bars.console.print(line, highlight=False)
-        if not self.tasks:
-            self.bars.stop()
+
+    def close(self) -> None:
+        self.bars.stop()
+        for task in self.tasks.values():
+            self.bars.remove_task(task)
+        self.tasks.clear()
 
 
 class TensorBoardReporter:
@@ -146,3 +153,9 @@ class TensorBoardReporter:
     def failed(self, run: Run, reason: str) -> None:
         self.writers.pop(id(run)).close()
         self.other.failed(run, reason)
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+        self.writers.clear()
+        self.other.close()

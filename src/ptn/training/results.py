@@ -16,7 +16,7 @@ from .records import Record, describe_device, git_commit
 from .trainer import Run
 
 
-def test_run(run: Run, test: Dataset | VoxelDataset, *, together: int) -> tuple[Model, list[Record]]:
+def conclude_run(run: Run, test: Dataset | VoxelDataset, *, together: int) -> tuple[Model, list[Record]]:
     """The finished network of a run, looked at on the test set once, and the records of what was seen.
 
     `together` is how many runs shared the device while it trained.

@@ -16,7 +16,7 @@ from ..files import make_folder
 from .fleet import FleetOutcome, out_of_memory, train_fleet
 from .recipe import DataSpec, Recipe
 from .records import Record, append_records, merge_records, read_records
-from .results import failed_records, keep_weights, test_run
+from .results import conclude_run, failed_records, keep_weights
 from .step import Parallel
 from .trainer import Progress, Run, RunData, prepare_device
 
@@ -28,6 +28,7 @@ class Reporter(Protocol):
     def epoch(self, run: Run, progress: Progress) -> None: ...
     def done(self, run: Run, records: Sequence[Record]) -> None: ...
     def failed(self, run: Run, reason: str) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _train_wave(
 
     def conclude(run: Run) -> None:
         test = data.get(run.recipe.data, run.recipe.data.test)
-        model, records = test_run(run, test, together=len(runs))
+        model, records = conclude_run(run, test, together=len(runs))
         folder = run_folder(run.recipe, options.folder)
         error = records[0].test_error
         assert error is not None
@@ -120,7 +121,10 @@ def _train_wave(
             _keep_records(failed_records(run, reason), run_folder(run.recipe, options.folder), options)
             reporter.failed(run, reason)
 
-    return train_fleet(runs, budget_seconds=budget_seconds, on_done=finish, on_failed=give_up)
+    try:
+        return train_fleet(runs, budget_seconds=budget_seconds, on_done=finish, on_failed=give_up)
+    finally:
+        reporter.close()
 
 
 class _Data:

@@ -27,7 +27,7 @@ class Shard:
 @dataclass(frozen=True)
 class Parallel:
     """What sharing a run takes: this process's shard and device, how network and optimiser are wrapped, how
-    gradients flow, how to wait for the others, and whether any of them says yes."""
+    gradients flow, how to wait for the others, whether any of them says yes, and how to part."""
 
     shard: Shard
     device: torch.device
@@ -35,6 +35,7 @@ class Parallel:
     backward: Callable[[Tensor], None]
     wait: Callable[[], None]
     anyone: Callable[[bool], bool]
+    leave: Callable[[], None]
 
 
 class TrainingStep:

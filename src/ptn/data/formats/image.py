@@ -2,12 +2,17 @@
 
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
@@ -16,7 +21,8 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     """The picture in a file, floats in [0, 1] (C, H, W), and the texts stored with it.
 
     Channels are grey, grey and alpha, RGB or RGBA, as the file has them; palettes become RGB(A), other
-    colour spaces RGB. The camera's orientation is applied.
+    colour spaces RGB. The camera's orientation is applied. Integers of 16 bits are shares of 65535; numbers
+    of 32 bits are taken only where it is plain which of them is white.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -24,6 +30,7 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
         with Image.open(path) as file:
             texts = {str(key): value for key, value in file.info.items() if isinstance(value, str)}
             file.load()
+            kind = file.format
             picture = ImageOps.exif_transpose(file)
     except FileNotFoundError:
         raise InputError(f"no file at {path}") from None
@@ -37,12 +44,40 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
         Image.DecompressionBombError,
     ) as error:
         raise InputError(f"{path} is not an image that can be read: {error}") from error
-    if picture.mode in ("I;16", "I;16B", "I;16L", "I"):
+    values: NDArray[np.floating]
+    if picture.mode == "F":
+        values = _floats(path, picture)
+    elif picture.mode == "I":
+        values = _integers(path, picture, kind)
+    elif picture.mode.startswith("I;16"):
         values = np.asarray(picture).astype(np.float32) / 65535
     else:
         values = np.asarray(picture.convert(_plain_mode(picture))).astype(np.float32) / 255
     tensor = torch.from_numpy(values)
     return (tensor[None] if tensor.dim() == 2 else tensor.permute(2, 0, 1).contiguous()), texts
+
+
+def _floats(path: Path, picture: "Picture") -> NDArray[np.floating]:
+    values = np.array(picture, dtype=np.float32)
+    if not (values.min() >= 0 and values.max() <= 1):
+        raise _no_white(path, "F, 32-bit floats", values)
+    return values
+
+
+def _integers(path: Path, picture: "Picture", kind: str | None) -> NDArray[np.floating]:
+    """Pillow gives 16 bits as 32 where the format knows 65535 to be white; a TIFF may really have 32 bits."""
+    values = np.asarray(picture)
+    fits = values.min() >= 0 and values.max() <= 65535
+    if not fits or (kind not in ("PNG", "PPM") and 0 < values.max() < 256):
+        raise _no_white(path, "I, 32-bit integers", values)
+    return values.astype(np.float32) / 65535
+
+
+def _no_white(path: Path, mode: str, values: NDArray[np.generic]) -> InputError:
+    return InputError(
+        f"{path} has mode {mode}, from {values.min():g} to {values.max():g}, and does not say which is white: "
+        "save it with 8 or 16 bits, or as floats in [0, 1]"
+    )
 
 
 def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) -> None:
@@ -59,11 +94,10 @@ def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) ->
     picture.save(path, format="PNG", pnginfo=header)
 
 
-def _plain_mode(picture: object) -> str:
+def _plain_mode(picture: "Picture") -> str:
     """The mode among grey, grey+alpha, RGB and RGBA that loses nothing of a PIL picture's channels."""
-    mode: str = picture.mode  # type: ignore[attr-defined]
-    if mode in _MODES.values():
-        return mode
-    if mode in ("1", "F"):
+    if picture.mode in _MODES.values():
+        return picture.mode
+    if picture.mode == "1":
         return "L"
-    return "RGBA" if picture.has_transparency_data else "RGB"  # type: ignore[attr-defined]
+    return "RGBA" if picture.has_transparency_data else "RGB"

@@ -103,15 +103,16 @@ def draw(digit: Tensor, path: Path) -> list[Shift]:
     for row, sequence in ((0, turned), (2, dilated)):
         for column, shift in enumerate(sequence.shifts):
             image, polar = axes[row, column], axes[row + 1, column]
-            image.imshow(sequence.images[column], cmap="gray", vmin=0, vmax=1)
-            polar.imshow(sequence.polar[column], cmap="gray", vmin=0, vmax=1)
+            image.imshow(sequence.images[column].numpy(), cmap="gray", vmin=0, vmax=1)
+            polar.imshow(sequence.polar[column].numpy(), cmap="gray", vmin=0, vmax=1)
             _mark(polar, sequence, column)
             name = f"turned {shift.amount:g}°" if shift.kind == "rotation" else f"enlarged {shift.amount:g}×"
             image.set_title(name, fontsize=9)
             unit = "rows" if shift.kind == "rotation" else "columns"
             polar.set_title(f"{shift.measured:.2f} {unit}\ntheory {shift.theory:.2f}", fontsize=8)
     for row, label in enumerate(("image", "log-polar", "image", "log-polar")):
-        axes[row, 0].set_ylabel(f"{label}\n(angle ↓, radius →)" if row % 2 else label, fontsize=9)
+        axes[row, 0].set_ylabel(f"{label}\n← angle" if row % 2 else label, fontsize=9)
+        axes[row, 0].set_xlabel("radius →" if row % 2 else "", fontsize=9)
     figure.suptitle("Turning is a vertical shift of the log-polar image, enlarging a horizontal one", fontsize=11)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
