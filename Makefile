@@ -26,9 +26,10 @@ lint: $(MARK)-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-## bench: how long import and construction take
+## bench: how long import, construction and making data take
 bench: $(MARK)-dev
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/data.py
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -165,11 +165,11 @@ def show_set(
     """Write a contact sheet: samples with their labels and, where they are known, their true centres."""
     from ..data.catalog import dataset_info
     from ..data.contact_sheet import contact_sheet
-    from ..data.output import output_path
+    from ..files import atomic_path
 
     sheet = contact_sheet(_load(dataset_info(name), split, "loading"), count=count)
     target = output or Path(f"{name}-{split}.png")
-    with output_path(target) as temporary:
+    with atomic_path(target) as temporary:
         sheet.save(temporary, format="PNG")
     print(target)
 

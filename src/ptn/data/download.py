@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import atomic_path
 from .optional import optional_module
-from .output import output_path
 from .store import LOG, download_folder, find
 
 
@@ -92,7 +92,7 @@ def _download(remote: Remote, url: str, target: Path, *, progress: bool, timeout
     pooch = optional_module("pooch")
     # Without this header a server may compress a file again, and the client would undo both.
     headers = {"Accept-Encoding": "identity"}
-    with output_path(target) as temporary:
+    with atomic_path(target) as temporary:
         with _progress_bar(remote.path, url, progress) as bar:
             get = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=timeout_s, headers=headers)
             try:
@@ -101,7 +101,7 @@ def _download(remote: Remote, url: str, target: Path, *, progress: bool, timeout
                 raise _DownloadError(_describe(error, timeout_s)) from error
         found = _checksum(temporary, remote.checksum or "sha256:")
         if remote.checksum is None:
-            with output_path(_checksum_record(target)) as record:
+            with atomic_path(_checksum_record(target)) as record:
                 record.write_text(found + "\n")
         elif found != remote.checksum:
             raise _DownloadError(f"the checksum is {found}, not {remote.checksum}")

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..files import atomic_path
 from ..geometry import PolarGrid, polar_sample, polar_unsample
 from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, check_options
 from .formats.image import read_image, write_png
-from .output import output_path
 
 _KEY = "ptn-polar"
 _SUFFIX = ".polar"
@@ -120,6 +120,6 @@ def _convert_all(
             image, texts = convert(path)
             write_png(image, temporary, texts)
         for temporary, target in zip(staged, targets, strict=True):
-            with output_path(target) as beside:
+            with atomic_path(target) as beside:
                 shutil.copyfile(temporary, beside)
     return targets
