@@ -177,6 +177,18 @@ def test_a_nan_loss_stops_that_run_alone_and_keeps_its_last_good_checkpoint(reci
     assert all(torch.isfinite(p).all() for p in again.model.parameters())
 
 
+def test_a_stop_after_the_loss_broke_does_not_spoil_the_checkpoint(recipe, digits, tmp_path):
+    run = Run(recipe, digits, CPU, tmp_path, checkpoint_every=1)
+    explode_at(run, 5)
+    for count, _ in enumerate(run.steps(), start=1):
+        if count == 7:
+            break
+    run.save()
+    again = Run(recipe, digits, CPU, tmp_path)
+    again.resume()
+    assert (again.epoch, again.position) == (1, 0)
+
+
 def test_failure_names_step_epoch_and_rate(recipe, digits):
     run = Run(recipe, digits, CPU)
     explode_at(run, 5)

@@ -137,10 +137,12 @@ class Run:
         return self.folder / "checkpoint.safetensors" if self.folder else None
 
     def save(self) -> None:
-        """Write a checkpoint of this very moment."""
+        """Write a checkpoint of this very moment, unless the loss is broken: then the last good one stays."""
         if self.checkpoint_path is None or self.shard.rank:
             return
         self._synchronise()
+        if int(self.step.first_bad) >= 0:
+            return
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         tensors |= {f"best.{key}": value for key, value in self.best.items()}
         facts = {
