@@ -35,7 +35,7 @@ PROGRAM = """
         print("loss", [epoch["loss"] for epoch in run.history], run.shard.world)
         save_file({k: v.clone() for k, v in run.finished_model().state_dict().items()}, sys.argv[1])
     if parallel is not None:
-        parallel.leave()
+        parallel.end(0)
 """
 
 

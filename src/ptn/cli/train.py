@@ -117,15 +117,13 @@ def run_session(
     )
     reporter = make_reporter()
     outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)
-    if parallel is not None:
-        parallel.leave()
-    if outcome.reason is not None:
-        if options.leads:
-            print(f"stopped: {outcome.reason}; go on with --resume")
-        return 3
+    code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
     if options.leads:
-        print(f"weights and records are in {output}")
-    return 1 if outcome.failed else 0
+        stopped = f"stopped: {outcome.reason}; go on with --resume"
+        print(stopped if code == 3 else f"weights and records are in {output}")
+    if parallel is not None:
+        parallel.end(code)
+    return code
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -4,7 +4,8 @@ Data-parallel, through Lightning Fabric. Every process takes its part of each ba
 """
 
 import os
-from typing import Any
+import sys
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -39,12 +40,19 @@ def join(device: torch.device) -> Parallel:
         dist.all_reduce(votes)
         return bool(votes > 0)
 
-    def leave() -> None:
-        """Without this, threads that still hold the connection abort the process as it ends."""
-        dist.barrier()
-        dist.destroy_process_group()
+    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier, anyone, _end)
 
-    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier, anyone, leave)
+
+def _end(code: int) -> NoReturn:
+    """End this process with `code` once all are here, without taking anything down.
+
+    Torch's threads may still let go of tensors, which needs Python, while Python waits for those threads to end:
+    an orderly exit sometimes aborts or never comes.
+    """
+    dist.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class SumOverProcesses(torch.autograd.Function):

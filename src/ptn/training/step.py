@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ class Shard:
 @dataclass(frozen=True)
 class Parallel:
     """What sharing a run takes: this process's shard and device, how network and optimiser are wrapped, how
-    gradients flow, how to wait for the others, whether any of them says yes, and how to part."""
+    gradients flow, how to wait for the others, whether any of them says yes, and how this process ends."""
 
     shard: Shard
     device: torch.device
@@ -35,7 +35,7 @@ class Parallel:
     backward: Callable[[Tensor], None]
     wait: Callable[[], None]
     anyone: Callable[[bool], bool]
-    leave: Callable[[], None]
+    end: Callable[[int], NoReturn]
 
 
 class TrainingStep:
