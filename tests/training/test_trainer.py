@@ -233,3 +233,17 @@ def test_a_device_without_memory_says_what_to_lower(recipe, digits):
     run.step._step = full
     with pytest.raises(InputError, match=r"cpu is out of memory: lower batch \(--set batch=16\)"):
         train_fleet([run])
+
+
+def test_a_step_may_run_before_the_epoch_starts_more_often_than_it_has_steps(reference, recipe, digits):
+    """As capturing it on a GPU does; what that changes is put back."""
+    run = Run(recipe, digits, CPU)
+    kept = weights(run)
+    state = run.step.generator.get_state()
+    for _ in range(2 * run.steps_per_epoch + 1):
+        run.step()
+    for key, value in run.step.tensors().items():
+        value.copy_(kept[key])
+    run.step.generator.set_state(state)
+    train_fleet([run])
+    assert_equal(weights(run), weights(reference))

@@ -53,7 +53,8 @@ class Resident:
         pass
 
     def load(self) -> tuple[Tensor, Tensor]:
-        index = self.order.index_select(0, self.position)[0]
+        # capturing a step runs it a few times before any epoch starts, perhaps more often than an epoch has steps
+        index = self.order.index_select(0, self.position % self.steps)[0]
         self.position += 1
         images = self.images.index_select(0, index)
         return as_floats(images, self.voxels), self.labels.index_select(0, index)
