@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from ..errors import InputError, check_choice, unknown_name
+from ..evaluation.compute import PRECISIONS, Precision
 from ..geometry.interpolate import INTERPOLATIONS, Interpolation
 
-Precision = Literal["fp32", "tf32", "bf16"]
 Form = Literal["paper", "modern", "own"]
 
 
@@ -131,7 +131,7 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, ("fp32", "tf32", "bf16"))
+        check_choice("precision", self.precision, PRECISIONS)
         check_choice("selection", self.selection, ("final", "valid"))
         _check("epochs", self.epochs, self.epochs >= 1, "at least 1")
         _check("batch", self.batch, self.batch >= 1, "at least 1")
