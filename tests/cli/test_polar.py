@@ -171,4 +171,4 @@ def test_a_folder_that_cannot_be_written_is_named(ptn_cli, photograph, tmp_path)
     locked.mkdir(mode=0o500)
     outcome = ptn_cli("polar", photograph[0], "-o", locked)
     assert outcome.code == 2
-    assert "cannot write to folder" in outcome.err
+    assert "cannot write" in outcome.err
