@@ -1,6 +1,7 @@
 """What every test may use: real digits, the folder of real data, and reproducible randomness."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,20 @@ from torch import Tensor
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _switches() -> Iterator[None]:
+    """Training sets switches of torch for the whole process: a test leaves them as it found them."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    tf32 = matmul.allow_tf32, cudnn.allow_tf32
+    cudnn_flags = cudnn.deterministic, cudnn.benchmark
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    yield
+    matmul.allow_tf32, cudnn.allow_tf32 = tf32
+    cudnn.deterministic, cudnn.benchmark = cudnn_flags
+    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 @pytest.fixture(scope="session")

@@ -5,17 +5,17 @@ import torch
 from torch import nn
 
 from ptn.errors import InputError
-from ptn.evaluation.compute import choose_device, default_batch, placement, precision_of
+from ptn.evaluation.compute import choose_device, default_batch, placement, precision_of, set_float32
 from ptn.models.networks import inferring
 
 CPU = torch.device("cpu")
 
 
 def switches():
-    return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
 
-@pytest.mark.parametrize(("precision", "inside"), [("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "tf32")])
+@pytest.mark.parametrize(("precision", "inside"), [("fp32", False), ("tf32", True), ("bf16", True)])
 def test_a_precision_holds_inside_the_block_and_not_after_it(precision, inside):
     before = switches()
     with precision_of(precision, CPU):
@@ -24,6 +24,14 @@ def test_a_precision_holds_inside_the_block_and_not_after_it(precision, inside):
         assert product.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
     assert switches() == before
     assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_a_model_can_be_exported_after_training_set_the_precision(precision):
+    set_float32(precision)
+    program = torch.export.export(nn.Conv2d(1, 1, 1), (torch.rand(1, 1, 2, 2),))
+    assert program.module()(torch.rand(1, 1, 2, 2)).shape == (1, 1, 2, 2)
 
 
 def test_every_module_gets_its_own_mode_back():

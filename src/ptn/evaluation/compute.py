@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 # Batches have at most this many images, and fewer where together they would have more pixels than that.
 _LARGEST_BATCH = 1000
 _BATCH_PIXELS = 2**22
+
+# not `fp32_precision`, their newer form: torch.export refuses to run where that was set to "ieee"
+_TF32_SWITCHES: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
 
 
 def choose_device(name: str) -> torch.device:
@@ -36,20 +39,24 @@ def default_batch(shape: Sequence[int]) -> int:
     return max(1, min(_LARGEST_BATCH, _BATCH_PIXELS // max(1, prod(shape[1:]))))
 
 
+def set_float32(precision: Precision) -> None:
+    """From now on a GPU multiplies float32 numbers in full for "fp32", in TF32 for the others."""
+    for switch in _TF32_SWITCHES:
+        switch.allow_tf32 = precision != "fp32"
+
+
 @contextmanager
 def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
     """Compute in this precision inside the block: "tf32" speeds up a GPU's float32, "bf16" autocasts as well."""
     check_choice("precision", precision, PRECISIONS)
-    switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
-    before = [switch.fp32_precision for switch in switches]
+    before = [switch.allow_tf32 for switch in _TF32_SWITCHES]
     try:
-        for switch in switches:
-            switch.fp32_precision = "ieee" if precision == "fp32" else "tf32"
+        set_float32(precision)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             yield
     finally:
-        for switch, value in zip(switches, before, strict=True):
-            switch.fp32_precision = value
+        for switch, value in zip(_TF32_SWITCHES, before, strict=True):
+            switch.allow_tf32 = value
 
 
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:

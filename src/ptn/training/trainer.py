@@ -14,6 +14,7 @@ from torch import Tensor
 from ..data import Dataset, VoxelDataset
 from ..errors import InputError
 from ..evaluation import evaluate
+from ..evaluation.compute import set_float32
 from ..models import Model, Network, create_model, list_options
 from ..models.zoo import build
 from .batches import Batches, Resident, Streamed, epoch_order, fits
@@ -272,8 +273,7 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
 
 def prepare_device(recipe: Recipe, device: torch.device) -> None:
     """Settings of torch that hold for the whole process: TF32, and algorithms that give equal results."""
-    for switch in (torch.backends.cuda.matmul, torch.backends.cudnn.conv):  # type: ignore[attr-defined]
-        switch.fp32_precision = "ieee" if recipe.precision == "fp32" else "tf32"
+    set_float32(recipe.precision)
     torch.backends.cudnn.deterministic = recipe.deterministic
     torch.backends.cudnn.benchmark = not recipe.deterministic and device.type == "cuda"
     # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and never asked for here
