@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported: its kernels run on the CPU
+
+
+# the same examples every time, unless HYPOTHESIS_SEARCH asks for new ones
+settings.register_profile("ptn", derandomize="HYPOTHESIS_SEARCH" not in os.environ, database=None)
+settings.load_profile("ptn")
 
 
 @pytest.fixture(autouse=True)

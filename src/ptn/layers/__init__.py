@@ -1,11 +1,21 @@
 """Where parameters meet geometry."""
 
-from .blocks import ChannelDropout, ConvBlock, ResidualBlock, WrapConv2d, WrapConv3d, make_conv
+from .blocks import (
+    Blocks,
+    ChannelDropout,
+    ConvBlock,
+    ResidualBlock,
+    WrapConv2d,
+    WrapConv3d,
+    fuse_blocks,
+    make_conv,
+)
 from .noise import RandomLayer, random_layers
 from .origin import Location, OriginJitter, OriginPredictor, activate_heatmap, centroid, heatmap_centroid
 from .transformers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 
 __all__ = [
+    "Blocks",
     "ChannelDropout",
     "ConvBlock",
     "CylindricalTransformer",
@@ -20,6 +30,7 @@ __all__ = [
     "WrapConv3d",
     "activate_heatmap",
     "centroid",
+    "fuse_blocks",
     "heatmap_centroid",
     "make_conv",
     "random_layers",

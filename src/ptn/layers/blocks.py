@@ -1,5 +1,6 @@
 """Convolutions that wrap around the angle, and the blocks that every network is made of."""
 
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch.nn.functional as F
@@ -44,6 +45,10 @@ class _Wrapping:
         x = wrap_angle(x, self.wrapped)
         return super().forward(F.pad(x, self.zeros) if self.zeros else x)  # type: ignore[misc]
 
+    def pad(self, x: Tensor) -> Tensor:
+        """`x` with all the padding that the convolution reads it with."""
+        return F.pad(wrap_angle(x, self.wrapped), self.zeros or _both_sides(self.padding))
+
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, wrapped={self.wrapped}"  # type: ignore[misc]
 
@@ -77,6 +82,13 @@ def _margins(
     return tuple((amount, amount) for amount in amounts)
 
 
+def _both_sides(padding: str | tuple[int, ...]) -> list[int]:
+    """A convolution's symmetric padding as `F.pad` takes it."""
+    if isinstance(padding, str):
+        raise InputError(f"give padding as numbers, not as {padding!r}")
+    return [amount for amount in reversed(padding) for _ in range(2)]
+
+
 def make_conv(
     in_channels: int,
     out_channels: int,
@@ -103,6 +115,19 @@ def make_conv(
     return conv
 
 
+def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
+    """`conv(x)` averaged over all positions, without computing it at any: (N, in, …) -> (N, out).
+
+    The mean is linear too: what each tap of the kernel sees on average, times its weight. For stride 1.
+    """
+    if max(conv.kernel_size) == 1:
+        return F.linear(x.flatten(2).mean(dim=2), conv.weight.flatten(1), conv.bias)
+    padded = conv.pad(x) if isinstance(conv, _Wrapping) else F.pad(x, _both_sides(conv.padding))
+    average = F.avg_pool2d if x.dim() == 4 else F.avg_pool3d
+    seen = average(padded, [n - k + 1 for n, k in zip(padded.shape[2:], conv.kernel_size, strict=True)], stride=1)
+    return F.linear(seen.flatten(1), conv.weight.flatten(1), conv.bias)
+
+
 class ConvBlock(nn.Module):
     """The paper's block: convolution with bias, batch norm, ReLU. (N, in, …) -> (N, out, …/stride)."""
 
@@ -122,6 +147,32 @@ class ConvBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)))
+
+
+class Blocks(nn.Sequential):
+    """Blocks one after the other. With `fused`, plain ones on a GPU are few kernels (`fused.py`) that give the same
+    numbers to rounding."""
+
+    fused = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fused and x.is_cuda:
+            from . import fused
+
+            if fused.can_fuse(self, x):
+                return fused.run_blocks([block for block in self if isinstance(block, ConvBlock)], x)
+        for block in self:
+            x = block(x)
+        return x
+
+
+def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
+    """Let all chains of blocks in `model` run as few kernels where they can: on a GPU, with Triton installed."""
+    if fused and find_spec("triton") is None:
+        raise InputError("fused blocks need Triton, which comes with torch for GPUs: pip install triton")
+    for module in model.modules():
+        if isinstance(module, Blocks):
+            module.fused = fused
 
 
 class ResidualBlock(nn.Module):

@@ -12,8 +12,9 @@ from .noise import RandomLayer
 HeatmapActivation = Literal["softplus", "linear", "softmax"]
 ACTIVATIONS = ("softplus", "linear", "softmax")
 
-# below this share of its absolute mass the sum of a signed heatmap counts as vanished
+# below this share of its absolute mass, or below this sum, a heatmap counts as vanished
 VANISHING = 1e-6
+FAINT = 1e-30
 
 
 class Location(NamedTuple):
@@ -57,7 +58,7 @@ def centroid(weights: Tensor) -> Tensor:
     # a uniform map has its centroid in the middle exactly
     rest = weights - weights.detach().amin(dim=(-2, -1), keepdim=True)
     moment = torch.stack(((rest.sum(dim=-2) * x).sum(dim=-1), (rest.sum(dim=-1) * y).sum(dim=-1)), dim=-1)
-    vanishes = mass.abs() <= VANISHING * weights.abs().sum(dim=(-2, -1))
+    vanishes = mass.abs() <= (VANISHING * weights.abs().sum(dim=(-2, -1))).clamp(min=FAINT)
     safe = torch.where(vanishes, torch.ones_like(mass), mass)
     centre = torch.where(vanishes[:, None], torch.zeros_like(moment), moment / safe[:, None])
     return centre.clamp(-1, 1)

@@ -9,7 +9,14 @@ from ..errors import InputError, check_choice
 from ..geometry import PolarGrid
 from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, Padding
-from ..layers import ConvBlock, CylindricalTransformer, OriginPredictor, PolarTransformer, SpatialTransformer
+from ..layers import (
+    Blocks,
+    ConvBlock,
+    CylindricalTransformer,
+    OriginPredictor,
+    PolarTransformer,
+    SpatialTransformer,
+)
 from ..layers.origin import HeatmapActivation
 from .classifiers import CYLINDER_LAYERS, ConvStack, Stack, halvings, make_classifier, residual_stage
 from .networks import PlainNetwork, PolarNetwork, SpatialNetwork
@@ -106,7 +113,7 @@ def make_predictor(
     strides = (2,) * halved + (1,) * (3 - halved)
     channels = (in_channels, 20, 20)
     blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip(channels, strides, strict=True)]
-    return OriginPredictor(nn.Sequential(*blocks), 20, activation=heatmap)
+    return OriginPredictor(Blocks(*blocks), 20, activation=heatmap)
 
 
 def stn(
@@ -127,7 +134,7 @@ def stn(
     pose = nn.Linear(20, 4)
     nn.init.zeros_(pose.weight)
     nn.init.zeros_(pose.bias)
-    localiser = nn.Sequential(*blocks, nn.Flatten(), hidden, nn.ReLU(), pose)
+    localiser = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
     transformer = SpatialTransformer(localiser, interpolation=interpolation, padding=padding)
     classifier = make_classifier(
         stack,
@@ -165,7 +172,7 @@ def cylindrical(
     if origin == "learned":
         channels = (in_channels * size, 32, 16, 8, 4)
         blocks = [ConvBlock(c, d, kernel=5) for c, d in pairwise(channels)]
-        predictor = OriginPredictor(nn.Sequential(*blocks), 4, activation=heatmap)
+        predictor = OriginPredictor(Blocks(*blocks), 4, activation=heatmap)
     transformer = CylindricalTransformer(
         size,
         predictor,

@@ -10,8 +10,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ..layers import ChannelDropout, ConvBlock, ResidualBlock, make_conv
-from ..layers.blocks import Size
+from ..layers import Blocks, ChannelDropout, ConvBlock, ResidualBlock, make_conv
+from ..layers.blocks import Size, mean_response
 
 Layers = Sequence[tuple[int, Size]]
 """(filters, stride) of each block."""
@@ -65,13 +65,13 @@ class ConvStack(nn.Module):
         for filters, stride in layers:
             blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=stride, wrap=wrap, dims=dims))
             channels = filters
-        self.features = nn.Sequential(*blocks)
+        self.features = Blocks(*blocks)
         self.dropout = ChannelDropout(channels, dropout)
         self.head = make_conv(channels, num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
 
     def score(self, features: Tensor) -> Tensor:
         """Feature maps -> logits."""
-        return self.head(self.dropout(features)).flatten(2).mean(dim=2)
+        return mean_response(self.head, self.dropout(features))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.score(self.features(x))

@@ -1,7 +1,6 @@
 """One optimisation step: batch, augmentation, loss, gradients, weights. On a GPU, one captured CUDA graph."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -43,6 +42,7 @@ class TrainingStep:
 
     Randomness comes from `generator` alone: every step it draws the numbers for the whole batch, of which a shard
     takes its part, so that neither other runs nor the number of processes change what a sample gets.
+    `fused` compiles what stands between the large kernels.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class TrainingStep:
         device: torch.device,
         *,
         parallel: Parallel | None = None,
+        fused: bool = False,
     ) -> None:
         self.recipe = recipe
         self.batches = batches
@@ -76,6 +77,7 @@ class TrainingStep:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.wrong = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
+        self._classify = compiled_classify() if fused else classify
         self.graph: torch.cuda.CUDAGraph | None = None
         self.cost = 1.0
 
@@ -159,19 +161,8 @@ class TrainingStep:
             whole.uniform_(generator=self.generator)
         self.lr.copy_(self.rates.index_select(0, self.count.clamp(max=len(self.rates) - 1))[0])
         images, labels = self.batches.load()
-        if self.recipe.augment.active:
-            spec = self.recipe.augment
-            images = augment(
-                images,
-                self.noise[0][1],
-                rotation_deg=spec.rotation_deg,
-                scale=spec.scale,
-                shift_px=spec.shift_px,
-                interpolation=spec.interpolation,
-            )
-        with self._precision():
-            logits = self.network(images)
-        loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.label_smoothing)
+        noise = self.noise[0][1] if self.recipe.augment.active else None
+        loss, wrong = self._classify(self.network, images, labels, noise, self.recipe)
         self.optimiser.zero_grad(set_to_none=True)
         self.backward(loss)
         self.stepper.step()
@@ -181,10 +172,32 @@ class TrainingStep:
         bad = ~torch.isfinite(loss) & (self.first_bad < 0)
         self.first_bad.copy_(torch.where(bad, self.count, self.first_bad))
         self.loss_sum += loss
-        self.wrong += (logits.argmax(dim=1) != labels).sum()
+        self.wrong += wrong
         self.count += 1
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.recipe.precision == "bf16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
+
+def classify(
+    network: nn.Module, images: Tensor, labels: Tensor, noise: Tensor | None, recipe: Recipe
+) -> tuple[Tensor, Tensor]:
+    """The loss of `network` on a batch, augmented by `noise`, and how many it got wrong."""
+    if noise is not None:
+        spec = recipe.augment
+        images = augment(
+            images,
+            noise,
+            rotation_deg=spec.rotation_deg,
+            scale=spec.scale,
+            shift_px=spec.shift_px,
+            interpolation=spec.interpolation,
+        )
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+        logits = network(images)
+    loss = F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
+    return loss, (logits.argmax(dim=1) != labels).sum()
+
+
+def compiled_classify() -> Callable[..., tuple[Tensor, Tensor]]:
+    """`classify` with what stands between its large kernels fused; one compilation serves all runs of a kind."""
+    # a fleet may have many kinds of networks, each of which is compiled for itself
+    torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
+    return torch.compile(classify, fullgraph=True, dynamic=False)

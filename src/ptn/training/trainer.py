@@ -15,6 +15,7 @@ from ..data import Dataset, VoxelDataset
 from ..errors import InputError
 from ..evaluation import evaluate
 from ..evaluation.compute import set_float32
+from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.zoo import build
 from .batches import Batches, Resident, Streamed, epoch_order, fits
@@ -61,6 +62,7 @@ class Run:
     folder: Path | None = None
     parallel: Parallel | None = None
     stream_data: bool | None = None
+    fused: bool = False
     checkpoint_every: int = 10
     on_epoch: Callable[["Run", Progress], None] | None = None
 
@@ -76,6 +78,8 @@ class Run:
         self.model.to(memory_format=self._layout())  # type: ignore[call-overload]
         if self.parallel:
             synchronise_batch_norm(self.model)
+        if self.fused:
+            fuse_blocks(self.model)
         self.steps_per_epoch = len(train) // self.batch
         local = self.batch // self.shard.world
         resident = fits(train, self.device) if self.stream_data is None else not self.stream_data
@@ -90,7 +94,13 @@ class Run:
         self.best_error: float | None = None
         with self.on_stream():
             self.step = TrainingStep(
-                self.model, recipe, self.batches, self.batch, self.device, parallel=self.parallel
+                self.model,
+                recipe,
+                self.batches,
+                self.batch,
+                self.device,
+                parallel=self.parallel,
+                fused=self.fused,
             )
             if self.device.type == "cuda" and not self.parallel:
                 self.step.capture()

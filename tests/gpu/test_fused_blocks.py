@@ -1,0 +1,86 @@
+"""The fused chain of blocks on a GPU: against float64, under autocast and compiled, and equal bit for bit."""
+
+import copy
+
+import pytest
+import torch
+
+import ptn
+from ptn.layers import fuse_blocks
+from ptn.layers.blocks import Blocks
+
+pytest.importorskip("triton", reason="triton is not installed")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+NETWORKS = {"ptn_b": 28, "ptn_s": 42, "pcnn_b": 96, "ccnn_b": 42, "ptn_l": 28, "stn_s": 28}
+
+
+def gradients(model, images, labels):
+    model.zero_grad(set_to_none=True)
+    torch.nn.functional.cross_entropy(model(images).float(), labels).backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def chains(model):
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, Blocks)]
+
+
+def apart(found, wanted):
+    return float((found.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-12))
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_chain_agrees_with_float64(name, precision):
+    """Its output, its gradients and its running averages."""
+    tolerance = {"ieee": 1e-5, "tf32": 1e-2, "bf16": 6e-2}[precision]
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    size = NETWORKS[name]
+    model = ptn.create_model(name, image_size=size).cuda().train()
+    for where, chain in chains(model):
+        channels = chain[0].conv.in_channels
+        exact = copy.deepcopy(chain).double()
+        fuse_blocks(chain)
+        x = torch.randn(16, channels, size, size, device="cuda")
+        given, wanted_from = x.clone().requires_grad_(), x.double().requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            found = chain(given)
+        wanted = exact(wanted_from)
+        grad = torch.randn_like(wanted)
+        found.backward(grad.to(found))
+        wanted.backward(grad)
+        theirs = dict(exact.named_parameters()) | dict(exact.named_buffers())
+        differences = {"output": apart(found, wanted), "input": apart(given.grad, wanted_from.grad)}
+        differences |= {n: apart(p.grad, theirs[n].grad) for n, p in chain.named_parameters() if p.grad is not None}
+        differences |= {n: apart(b, theirs[n]) for n, b in chain.named_buffers()}
+        assert {n: d for n, d in differences.items() if not d < tolerance} == {}, where
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_equal_inputs_give_equal_bits_and_evaluation_agrees(name):
+    size = NETWORKS[name]
+    model = ptn.create_model(name, image_size=size).cuda().train()
+    fuse_blocks(model)
+    images, labels = torch.rand(64, 1, size, size, device="cuda"), torch.arange(64, device="cuda") % 10
+    for random in ptn.layers.random_layers(model):
+        random.noise = torch.rand(random.noise_shape(64), device="cuda")
+    state = copy.deepcopy(model.state_dict())
+    first = gradients(model, images, labels)
+    model.load_state_dict(state)
+    again = gradients(model, images, labels)
+    assert [n for n in first if n.startswith("classifier") and not torch.equal(first[n], again[n])] == []
+    model.eval()
+    with torch.no_grad():
+        ours = model(images)
+        fuse_blocks(model, False)
+        assert torch.allclose(ours, model(images), atol=2e-3)
+
+
+def test_it_compiles_into_one_graph():
+    model = ptn.create_model("ptn_b").cuda().train()
+    fuse_blocks(model)
+    images = torch.rand(32, 1, 28, 28, device="cuda")
+    for random in ptn.layers.random_layers(model):
+        random.noise = torch.rand(random.noise_shape(32), device="cuda")
+    compiled = torch.compile(model, fullgraph=True, dynamic=False)
+    assert apart(compiled(images).detach(), model(images).detach()) < 1e-3

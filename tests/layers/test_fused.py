@@ -1,0 +1,112 @@
+"""The fused chain of blocks against the blocks themselves in float64: on the CPU through Triton's interpreter."""
+
+import copy
+from collections.abc import Iterable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ptn.layers import Blocks, ConvBlock
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from ptn.layers.fused import can_fuse, run_blocks
+
+
+def make_blocks(channels: Iterable[int], strides: Iterable[object], *, wrap: bool, kernel: int = 3) -> Blocks:
+    """A chain whose norms and biases are not those of a beginning."""
+    channels = list(channels)
+    pairs = zip(channels, channels[1:], strides, strict=False)
+    chain = Blocks(*(ConvBlock(c, d, stride=stride, wrap=wrap, kernel=kernel) for c, d, stride in pairs))
+    for block in chain:
+        nn.init.normal_(block.norm.weight, 1, 0.3)
+        nn.init.normal_(block.norm.bias, 0, 0.3)
+        nn.init.normal_(block.conv.bias)
+        nn.init.normal_(block.norm.running_mean)
+        nn.init.uniform_(block.norm.running_var, 0.5, 2)
+    return chain
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    """The difference, as a share of what is wanted."""
+    return float((found.detach().double() - wanted.detach().double()).norm() / wanted.detach().double().norm())
+
+
+def compare(
+    chain: Blocks, x: Tensor, tolerance: float, device: str = "cpu", dtype: torch.dtype | None = None
+) -> None:
+    exact = copy.deepcopy(chain).double()
+    chain = chain.to(device)
+    given = x.clone().to(device).requires_grad_()
+    wanted_from = x.double().requires_grad_()
+    found, wanted = run_blocks(list(chain), given if dtype is None else given.to(dtype)), exact(wanted_from)
+    assert found.shape == wanted.shape
+    grad = torch.randn_like(wanted)
+    found.backward(grad.to(found))
+    wanted.backward(grad)
+    differences = {"output": apart(found.cpu(), wanted), "input grad": apart(given.grad.cpu(), wanted_from.grad)}
+    theirs = dict(exact.named_parameters())
+    for name, parameter in chain.named_parameters():
+        if not name.endswith("conv.bias"):  # which batch norm takes off again
+            differences[name] = apart(parameter.grad.cpu(), theirs[name].grad)
+    theirs = dict(exact.named_buffers())
+    for name, buffer in chain.named_buffers():
+        differences[name] = apart(buffer.cpu(), theirs[name])
+    assert {name: value for name, value in differences.items() if not value < tolerance} == {}
+
+
+CHAINS = {
+    "one channel": ((1, 16, 20), (1, 2), 3, (12, 10)),
+    "odd sizes, stride 2": ((3, 20, 20, 32), (2, 1, 2), 3, (11, 9)),
+    "5×5, stride along the angle": ((2, 24, 48), ((2, 1), 1), 5, (12, 6)),
+    "more pixels than one program has": ((1, 8, 4), (1, 1), 3, (17, 13)),
+}
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("name", CHAINS)
+def test_outputs_gradients_and_averages_are_those_of_the_blocks(name, wrap):
+    channels, strides, kernel, size = CHAINS[name]
+    chain = make_blocks(channels, strides, wrap=wrap, kernel=kernel)
+    compare(chain, torch.randn(2, channels[0], *size), 1e-5)
+
+
+def test_half_precision_stays_near():
+    compare(make_blocks((1, 16, 20), (1, 2), wrap=True), torch.randn(4, 1, 12, 10), 3e-2, dtype=torch.float16)
+
+
+def test_a_large_mean_does_not_cost_the_variance_its_digits():
+    chain = make_blocks((1, 16), (1,), wrap=True)
+    compare(chain, torch.randn(2, 1, 12, 12) * 0.01 + 10, 1e-3)
+
+
+def test_without_training_it_uses_the_running_averages():
+    chain = make_blocks((1, 16, 20), (1, 2), wrap=True).eval()
+    x = torch.randn(2, 1, 10, 8)
+    state = copy.deepcopy(chain.state_dict())
+    with torch.no_grad():
+        assert apart(run_blocks(list(chain), x), chain(x)) < 1e-5
+    assert all(torch.equal(value, state[name]) for name, value in chain.state_dict().items())
+
+
+def test_equal_inputs_give_equal_bits():
+    chain = make_blocks((1, 16, 20), (1, 2), wrap=True)
+    x = torch.randn(2, 1, 12, 10)
+    grads = []
+    for _ in range(2):
+        chain.zero_grad()
+        run_blocks(list(chain), x).square().sum().backward()
+        grads.append([p.grad.clone() for p in chain.parameters() if p.grad is not None])
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+def test_the_input_needs_no_gradient():
+    chain = make_blocks((1, 16), (1,), wrap=True)
+    run_blocks(list(chain), torch.randn(2, 1, 6, 6)).sum().backward()
+    assert chain[0].conv.weight.grad is not None
+
+
+def test_on_a_cpu_the_blocks_run_themselves():
+    chain = make_blocks((1, 16), (1,), wrap=True)
+    assert not can_fuse(chain, torch.randn(2, 1, 6, 6))
