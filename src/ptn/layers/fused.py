@@ -14,11 +14,37 @@ from torch import Tensor, nn
 from . import kernels
 from .blocks import ConvBlock, WrapConv2d
 
-# tiles: pixels of one program, the same where weights' gradients are summed, and how many programs share those
+# pixels or elements of one program of the kernels that only touch each once
 _PIXELS = 128
-_PIXELS_SUMMED = 64
-_SHARES = 96
 _ELEMENTS = 1024
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a convolution is cut up: the pixels of a program, or of each of its steps; products added up at once; warps;
+    stages of the pipeline; and for the gradient of the weights, how many programs share the pixels."""
+
+    pixels: int
+    depth: int
+    warps: int = 4
+    stages: int = 2
+    shares: int = 1
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"BLOCK_M": self.pixels, "BLOCK_K": self.depth, "num_warps": self.warps, "num_stages": self.stages}
+
+
+def forward_tile(products: int, channels: int) -> Tile:
+    """The tile for convolutions that sum `products` per row of the kernel into `channels`, either way."""
+    depth = min((64, 32, 16), key=lambda tile: (triton.cdiv(products, tile) * (tile + 8), -tile))
+    return Tile(128, depth, warps=8 if channels > 32 else 4)
+
+
+def weight_tile(products: int, channels: int) -> Tile:
+    """The tile for the gradient of a row of weights: `products` × `channels`."""
+    depth = min(128 if channels <= 32 else 64, _width(products))
+    return Tile(64, depth, warps=8 if depth * channels > 2048 else 4, shares=96)
 
 
 def can_fuse(blocks: Iterable[nn.Module], x: Tensor) -> bool:
@@ -168,9 +194,12 @@ def block_chain(
     norms: list[Tensor] = []
     for i, layer in enumerate(layers):
         before = norms[-1] if norms else None
-        y, sums = _convolve(layer, maps[-1] if maps else _channels_inside(x), before, summed=not running)
+        y, sums, pixels = _convolve(layer, maps[-1] if maps else _channels_inside(x), before, summed=not running)
         maps.append(y)
-        norms.append(running[i] if running else _normalise(y, sums, biases[i], scales[i], offsets[i], eps[i]))
+        if running:
+            norms.append(running[i])
+        else:
+            norms.append(_normalise(y, sums, pixels, biases[i], scales[i], offsets[i], eps[i]))
     z = torch.empty_like(maps[-1])
     kernels.activate[(triton.cdiv(z.numel(), _ELEMENTS),)](
         maps[-1], norms[-1], z, z.numel(), C=z.shape[-1], BLOCK=_ELEMENTS
@@ -269,30 +298,33 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
 block_chain.register_autograd(_backward, setup_context=_remember)
 
 
-def _convolve(layer: _Layer, x: Tensor, before: Tensor | None, *, summed: bool) -> tuple[Tensor, Tensor]:
+def _convolve(layer: _Layer, x: Tensor, before: Tensor | None, *, summed: bool) -> tuple[Tensor, Tensor, int]:
+    """The convolution's output, the sums that batch norm needs, and how many pixels each sum is over."""
     channels, in_channels, _, columns = layer.weight.shape
+    tile = forward_tile(columns * in_channels, channels)
     y = x.new_empty(x.shape[0], *layer.out_size, channels)
-    sums = _sums(y)
+    sums = _sums(y, tile.pixels)
     kernels.conv_forward[(len(sums),)](
         x, sums if before is None else before, layer.rows, y, sums, _pixels(y), *layer.sizes,
-        **layer.constants, NORMALISE=before is not None, SUMS=summed,
-        BLOCK_M=_PIXELS, BLOCK_K=_depth(columns * in_channels), BLOCK_N=_width(channels),
+        **layer.constants, **tile.options, NORMALISE=before is not None, SUMS=summed, BLOCK_N=_width(channels),
     )  # fmt: skip
-    return y, sums
+    return y, sums, tile.pixels
 
 
-def _normalise(y: Tensor, sums: Tensor, bias: Tensor, scale: Tensor, offset: Tensor, eps: float) -> Tensor:
+def _normalise(
+    y: Tensor, sums: Tensor, pixels: int, bias: Tensor, scale: Tensor, offset: Tensor, eps: float
+) -> Tensor:
     channels = y.shape[-1]
     norm = sums.new_empty(6, channels)
     kernels.norm_forward[(channels,)](
         sums, bias, scale, offset, norm, _pixels(y), len(sums), eps,
-        C=channels, BLOCK_M=_PIXELS, BLOCK_P=triton.next_power_of_2(len(sums)),
+        C=channels, BLOCK_M=pixels, BLOCK_P=triton.next_power_of_2(len(sums)),
     )  # fmt: skip
     return norm
 
 
 def _activate_backward(dz: Tensor, y: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
-    du, sums = torch.empty_like(y), _sums(y)
+    du, sums = torch.empty_like(y), _sums(y, _PIXELS)
     kernels.activate_backward[(len(sums),)](
         dz, y, norm, du, sums, _pixels(y), C=y.shape[-1], BLOCK_M=_PIXELS, BLOCK_N=_width(y.shape[-1])
     )
@@ -312,11 +344,12 @@ def _convolve_backward_input(
     layer: _Layer, x: Tensor, before: Tensor | None, du: Tensor, y: Tensor, norm: Tensor, slopes: Tensor
 ) -> tuple[Tensor, Tensor]:
     channels, in_channels, _, columns = layer.weight.shape
-    dx, sums = torch.empty_like(x), _sums(x)
+    tile = forward_tile(columns * channels, in_channels)
+    dx, sums = torch.empty_like(x), _sums(x, tile.pixels)
     kernels.conv_backward_input[(len(sums),)](
         du, y, norm, slopes, layer.rows, x, norm if before is None else before, dx, sums, _pixels(x), *layer.sizes,
-        **layer.constants, TURNS=layer.turns, CHAINED=before is not None,
-        BLOCK_M=_PIXELS, BLOCK_K=_depth(columns * channels), BLOCK_N=_width(in_channels),
+        **layer.constants, **tile.options, TURNS=layer.turns, CHAINED=before is not None,
+        BLOCK_N=_width(in_channels),
     )  # fmt: skip
     return dx, sums
 
@@ -325,14 +358,13 @@ def _convolve_backward_weight(
     layer: _Layer, x: Tensor, before: Tensor | None, du: Tensor, y: Tensor, norm: Tensor, slopes: Tensor
 ) -> Tensor:
     channels, in_channels, rows, columns = layer.weight.shape
-    steps = triton.cdiv(_pixels(du), _SHARES * _PIXELS_SUMMED)
-    shares = triton.cdiv(_pixels(du), steps * _PIXELS_SUMMED)
-    tile = min(128, _width(columns * in_channels))
+    tile = weight_tile(columns * in_channels, channels)
+    steps = triton.cdiv(_pixels(du), tile.shares * tile.pixels)
+    shares = triton.cdiv(_pixels(du), tile.pixels * steps)
     partial = slopes.new_empty(shares, channels, rows, columns * in_channels)
-    kernels.conv_backward_weight[(shares, rows, triton.cdiv(columns * in_channels, tile))](
+    kernels.conv_backward_weight[(shares, rows, triton.cdiv(columns * in_channels, tile.depth))](
         x, norm if before is None else before, du, y, norm, slopes, partial, _pixels(du), *layer.sizes,
-        **layer.constants, NORMALISE=before is not None,
-        STEPS=steps, BLOCK_M=_PIXELS_SUMMED, BLOCK_K=tile, BLOCK_N=_width(channels),
+        **layer.constants, **tile.options, NORMALISE=before is not None, STEPS=steps, BLOCK_N=_width(channels),
     )  # fmt: skip
     return partial.sum(dim=0).view(channels, rows, columns, in_channels).permute(0, 3, 1, 2)
 
@@ -346,16 +378,11 @@ def _pixels(maps: Tensor) -> int:
     return maps.numel() // maps.shape[-1]
 
 
-def _sums(maps: Tensor) -> Tensor:
-    """Room for two sums of each channel by every program that goes over the pixels of `maps`."""
-    return maps.new_empty(triton.cdiv(_pixels(maps), _PIXELS), 2, maps.shape[-1], dtype=torch.float32)
+def _sums(maps: Tensor, pixels: int) -> Tensor:
+    """Room for two sums of each channel by every program that goes over `pixels` pixels of `maps`."""
+    return maps.new_empty(triton.cdiv(_pixels(maps), pixels), 2, maps.shape[-1], dtype=torch.float32)
 
 
 def _width(channels: int) -> int:
     """The tile that holds all channels."""
     return max(16, triton.next_power_of_2(channels))
-
-
-def _depth(products: int) -> int:
-    """How many of a row's products to add up at once: the tile that wastes least, the largest of equals."""
-    return min((128, 64, 32, 16), key=lambda tile: (triton.cdiv(products, tile) * (tile + 8), -tile))

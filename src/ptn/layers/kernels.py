@@ -37,7 +37,10 @@ def conv_forward(
     co = tl.arange(0, BLOCK_N)
     ix = ox * SX - PX
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for ky in tl.static_range(KH):
+    parts: tl.constexpr = (KW * CIN + BLOCK_K - 1) // BLOCK_K
+    for step in range(KH * parts):
+        ky = step // parts
+        k = step % parts * BLOCK_K + tl.arange(0, BLOCK_K)
         iy = oy * SY + (ky - PY)
         if WRAP:
             iy = tl.where(iy < 0, iy + height, iy)
@@ -46,22 +49,20 @@ def conv_forward(
         else:
             row_inside = inside & (iy >= 0) & (iy < height)
         row = ((n * height + iy) * width + ix) * CIN
-        for start in tl.static_range(0, KW * CIN, BLOCK_K):
-            k = start + tl.arange(0, BLOCK_K)
-            column = ix[:, None] + (k // CIN)[None, :]
-            mask = row_inside[:, None] & (column >= 0) & (column < width) & (k < KW * CIN)[None, :]
-            value = tl.load(x + row[:, None] + k[None, :], mask=mask, other=0.0)
-            if NORMALISE:
-                gain = tl.load(before + k % CIN)
-                shift = tl.load(before + CIN + k % CIN)
-                value = tl.maximum(value.to(tl.float32) * gain[None, :] + shift[None, :], 0.0)
-                value = tl.where(mask, value, 0.0)
-            w = tl.load(
-                weight + co[None, :] * (KH * KW * CIN) + ky * (KW * CIN) + k[:, None],
-                mask=(k < KW * CIN)[:, None] & (co < COUT)[None, :],
-                other=0.0,
-            )
-            acc = _dot(value.to(y.dtype.element_ty), w.to(y.dtype.element_ty), acc, PRECISION)
+        column = ix[:, None] + (k // CIN)[None, :]
+        mask = row_inside[:, None] & (column >= 0) & (column < width) & (k < KW * CIN)[None, :]
+        value = tl.load(x + row[:, None] + k[None, :], mask=mask, other=0.0)
+        if NORMALISE:
+            gain = tl.load(before + k % CIN)
+            shift = tl.load(before + CIN + k % CIN)
+            value = tl.maximum(value.to(tl.float32) * gain[None, :] + shift[None, :], 0.0)
+            value = tl.where(mask, value, 0.0)
+        w = tl.load(
+            weight + co[None, :] * (KH * KW * CIN) + ky * (KW * CIN) + k[:, None],
+            mask=(k < KW * CIN)[:, None] & (co < COUT)[None, :],
+            other=0.0,
+        )
+        acc = _dot(value.to(y.dtype.element_ty), w.to(y.dtype.element_ty), acc, PRECISION)
     stored = acc.to(y.dtype.element_ty)
     tl.store(y + m[:, None] * COUT + co[None, :], stored, mask=inside[:, None] & (co < COUT)[None, :])
     if SUMS:
@@ -182,36 +183,35 @@ def conv_backward_input(
     ix = m % width
     ci = tl.arange(0, BLOCK_N)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for tap in tl.static_range(KH * TURNS):
-        ky = tap // TURNS
+    parts: tl.constexpr = (KW * COUT + BLOCK_K - 1) // BLOCK_K
+    for step in range(KH * TURNS * parts):
+        ky = step // parts // TURNS
+        k = step % parts * BLOCK_K + tl.arange(0, BLOCK_K)
         ty = iy + (PY - ky)
         if WRAP:
             if TURNS == 1:
                 ty = tl.where(ty < 0, ty + height, ty)
                 ty = tl.where(ty >= height, ty - height, ty)
             else:
-                ty += (tap % TURNS - TURNS // 2) * height
+                ty += (step // parts % TURNS - TURNS // 2) * height
         oy = ty // SY
         row_inside = inside & (ty >= 0) & (ty % SY == 0) & (oy < out_height)
-        row = (n * out_height + oy) * out_width
-        for start in tl.static_range(0, KW * COUT, BLOCK_K):
-            k = start + tl.arange(0, BLOCK_K)
-            tx = ix[:, None] + PX - (k // COUT)[None, :]
-            ox = tx // SX
-            mask = row_inside[:, None] & (tx >= 0) & (tx % SX == 0) & (ox < out_width) & (k < KW * COUT)[None, :]
-            at = (row[:, None] + ox) * COUT + (k % COUT)[None, :]
-            grad = tl.load(du + at, mask=mask, other=0.0).to(tl.float32)
-            out = tl.load(y + at, mask=mask, other=0.0).to(tl.float32)
-            gain = tl.load(norm + k % COUT)
-            base = tl.load(slopes + k % COUT)
-            slope = tl.load(slopes + COUT + k % COUT)
-            grad = tl.where(mask, grad * gain[None, :] - base[None, :] - out * slope[None, :], 0.0)
-            w = tl.load(
-                weight + (k % COUT * KH * KW + ky * KW + k // COUT)[:, None] * CIN + ci[None, :],
-                mask=(k < KW * COUT)[:, None] & (ci < CIN)[None, :],
-                other=0.0,
-            )
-            acc = _dot(grad.to(dx.dtype.element_ty), w.to(dx.dtype.element_ty), acc, PRECISION)
+        tx = ix[:, None] + PX - (k // COUT)[None, :]
+        ox = tx // SX
+        mask = row_inside[:, None] & (tx >= 0) & (tx % SX == 0) & (ox < out_width) & (k < KW * COUT)[None, :]
+        at = (((n * out_height + oy) * out_width)[:, None] + ox) * COUT + (k % COUT)[None, :]
+        grad = tl.load(du + at, mask=mask, other=0.0).to(tl.float32)
+        out = tl.load(y + at, mask=mask, other=0.0).to(tl.float32)
+        gain = tl.load(norm + k % COUT)
+        base = tl.load(slopes + k % COUT)
+        slope = tl.load(slopes + COUT + k % COUT)
+        grad = tl.where(mask, grad * gain[None, :] - base[None, :] - out * slope[None, :], 0.0)
+        w = tl.load(
+            weight + (k % COUT * KH * KW + ky * KW + k // COUT)[:, None] * CIN + ci[None, :],
+            mask=(k < KW * COUT)[:, None] & (ci < CIN)[None, :],
+            other=0.0,
+        )
+        acc = _dot(grad.to(dx.dtype.element_ty), w.to(dx.dtype.element_ty), acc, PRECISION)
     if CHAINED:
         _store_gradient(acc, x, before, dx, sums, m, inside, program, CIN, BLOCK_N)
     else:
