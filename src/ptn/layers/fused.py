@@ -21,8 +21,8 @@ _ELEMENTS = 1024
 
 @dataclass(frozen=True)
 class Tile:
-    """How a convolution is cut up: the pixels of a program, or of each of its steps; products added up at once; warps;
-    stages of the pipeline; and for the gradient of the weights, how many programs share the pixels."""
+    """How a convolution is cut up: the pixels of a program, or of one of its steps; products added up at once;
+    warps; stages of the pipeline; and for the gradient of the weights, how many programs share the pixels."""
 
     pixels: int
     depth: int
