@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from ptn.data import modelnet
+from ptn.data.catalog import load_dataset
 from ptn.data.dataset import VoxelDataset, unpack_voxels
 from ptn.data.formats.off import read_off
-from ptn.data.modelnet import load_modelnet
-from ptn.data.voxelize import voxelize
+from ptn.data.modelnet import held_out, load_modelnet
+from ptn.data.voxelize import fill, halve_solid, voxelize
 from ptn.errors import InputError
 
 CLASSES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
@@ -249,8 +250,7 @@ def test_truncated_or_foreign_packed_file_is_named(small):
 
 def test_what_packed_voxels_lack_names_the_zip_to_fetch(small):
     write_packed(small, packed_arrays())
-    write_packed(small, packed_arrays(64), "surf64.npz")
-    with pytest.raises(InputError, match=r"no modelnet40/ModelNet40\.zip .*no solid at 64"):
+    with pytest.raises(InputError, match=r"no modelnet40/ModelNet40\.zip .*ptn data fetch modelnet40"):
         load_modelnet("test", size=64, occupancy="solid")
     with pytest.raises(InputError, match=r"no modelnet10/ModelNet10\.zip .*ptn data fetch modelnet10"):
         load_modelnet("test", classes=10)
@@ -264,7 +264,7 @@ def test_nothing_at_hand_says_how_to_get_it(store):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"split": "valid"}, "unknown split 'valid'"),
+        ({"split": "vald"}, "unknown split 'vald'; did you mean 'valid'"),
         ({"split": "test", "classes": 20}, "40 classes or 10, not 20"),
         ({"split": "test", "size": 16}, "size 32 or 64, not 16"),
         ({"split": "test", "occupancy": "volume"}, "unknown occupancy 'volume'"),
@@ -275,14 +275,70 @@ def test_unknown_options_are_refused(options, complaint):
         load_modelnet(**options)
 
 
-@pytest.mark.parametrize(("split", "count"), [("train", 9843), ("test", 2468)])
+def test_the_solid_at_64_is_the_packed_surface_filled_once(small):
+    arrays = packed_arrays(64)
+    ball = np.stack(np.meshgrid(*3 * [np.arange(64) - 31.5])).astype(float)
+    distance = np.sqrt((ball**2).sum(axis=0))
+    arrays["surf64"][:] = np.packbits((distance > 18) & (distance < 22))
+    arrays["surf64"][2] = np.packbits((distance > 18) & (distance < 22) & (ball[0] < 15))  # open: nothing to fill
+    write_packed(small, arrays, "surf64.npz")
+    told = []
+    both = load_modelnet(
+        "test", size=64, occupancy="surface+solid", progress=lambda done, total: told.append((done, total))
+    )
+    assert told[-1] == (2, 2)
+    assert (both.channels, both.packed.shape) == (2, (2, 2 * 64**3 // 8))
+    open_ball, closed_ball = both.images
+    assert torch.equal(open_ball[0], open_ball[1])
+    assert torch.equal(closed_ball[1], torch.from_numpy(distance < 22).byte())
+    assert torch.equal(both.images[:, :1], load_modelnet("test", size=64).images)
+    kept = load_modelnet("test", size=64, occupancy="solid", progress=lambda *_: 1 / 0)
+    assert torch.equal(kept.images, both.images[:, 1:])
+    assert len({kept.meta["sha256"], both.meta["sha256"], load_modelnet("test", size=64).meta["sha256"]}) == 3
+
+
+def test_surface_and_solid_are_two_channels_from_either_source(small, members):
+    write_packed(small, packed_arrays())
+    write_zip(small, members)
+    for options in ({"classes": 40}, {"classes": 10, "workers": 1}):
+        surface, solid, both = (
+            load_modelnet("test", occupancy=kind, **options) for kind in ("surface", "solid", "surface+solid")
+        )
+        assert torch.equal(both.images, torch.cat((surface.images, solid.images), dim=1))
+
+
+def test_a_tenth_of_each_class_is_held_out_whatever_the_order():
+    names = [f"{kind}_{number:04d}" for kind, count in (("a", 64), ("b", 105)) for number in range(count)]
+    labels = torch.tensor([0] * 64 + [1] * 105)
+    chosen = held_out(labels, names)
+    assert labels[chosen].bincount().tolist() == [6, 10]
+    order = torch.randperm(len(names))
+    again = held_out(labels[order], [names[row] for row in order])
+    assert torch.equal(again, chosen[order])
+
+
+def test_real_validation_shapes_are_apart_from_the_training_shapes(real_data):
+    train, valid = load_modelnet("train"), load_modelnet("valid")
+    assert not set(train.meta["shape_names"]) & set(valid.meta["shape_names"])
+    share = valid.labels.bincount(minlength=40) / (valid.labels.bincount() + train.labels.bincount())
+    assert 0.09 < share.min() <= share.max() < 0.11
+
+
+def test_real_solid_at_64_pools_to_that_at_32(real_data):
+    surface = unpack_voxels(load_modelnet("test", size=64).packed[::400], 64)[:, 0].bool().numpy()
+    coarse = unpack_voxels(load_modelnet("test", occupancy="solid").packed[::400], 32)[:, 0].bool().numpy()
+    for fine, wanted in zip(surface, coarse, strict=True):
+        np.testing.assert_array_equal(halve_solid(fine, fill(fine)), wanted)
+
+
+@pytest.mark.parametrize(("split", "count"), [("train+valid", 9843), ("test", 2468)])
 def test_real_counts_classes_and_histogram(real_data, split, count):
-    dataset = load_modelnet(split)
+    dataset = load_dataset("modelnet40", split)
     assert len(dataset) == count
     assert len(dataset.classes) == 40
     histogram = dict(zip(dataset.classes, dataset.labels.bincount(minlength=40).tolist(), strict=True))
     known = {
-        "train": {"airplane": 626, "chair": 889, "bowl": 64},
+        "train+valid": {"airplane": 626, "chair": 889, "bowl": 64},
         "test": {"airplane": 100, "desk": 86, "bowl": 20},
     }
     assert histogram.items() >= known[split].items()
@@ -311,5 +367,5 @@ def test_real_voxels_at_64_pool_to_those_at_32(real_data):
 
 
 def test_real_shapes_made_from_points_are_marked(real_data):
-    marked = [int(load_modelnet(split).meta["from_points"].sum()) for split in ("train", "test")]
+    marked = [int(load_modelnet(split).meta["from_points"].sum()) for split in ("train", "valid", "test")]
     assert sum(marked) == 141

@@ -143,6 +143,13 @@ def test_vertices_of_no_face_do_not_matter():
     np.testing.assert_array_equal(voxelize(stray, faces), voxelize(vertices, faces))
 
 
+@pytest.mark.parametrize("size", [32, 64])
+def test_surface_and_solid_together_are_the_two_of_them(size):
+    kinds = ("surface", "solid")
+    apart = np.stack([voxelize(*sphere(), size=size, occupancy=kind) for kind in kinds])
+    np.testing.assert_array_equal(voxelize(*sphere(), size=size, occupancy="surface+solid"), apart)
+
+
 def test_open_box_has_no_inside():
     vertices, faces = box(1, 1, 1)
     lid = (vertices[faces][..., 2] == 1).all(axis=1)

@@ -12,7 +12,7 @@ from .concatenate import concatenate
 from .dataset import Dataset, VoxelDataset
 from .digits import DIGIT_NAMES, SPECS, load_made, pool
 from .mnist import load_mnist
-from .modelnet import SHAPES, load_modelnet
+from .modelnet import SPLITS, load_modelnet
 from .quickstart import PERTURBED, load_quickstart
 from .rotmnist import load_rotmnist
 from .store import fingerprint
@@ -134,7 +134,7 @@ def _modelnet(classes: int, files: str) -> DatasetInfo:
     return DatasetInfo(
         f"modelnet{classes}",
         f"shapes of {classes} kinds as voxels, surface or solid, 32³ or 64³, upright",
-        SHAPES[classes],
+        SPLITS[classes],
         classes=classes,
         shape=(1, 32, 32, 32),
         files=files,

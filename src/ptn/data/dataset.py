@@ -35,9 +35,9 @@ class Dataset:
 
 @dataclass(frozen=True)
 class VoxelDataset:
-    """One split of voxel grids, kept packed: bit b of byte k of a row is voxel 8k+b in [x, y, z] order.
+    """One split of voxel grids, kept packed: bit b of byte k of a row is voxel 8k+b in [channel, x, y, z] order.
 
-    `packed` uint8 (N, size³/8), most significant bit first as `numpy.packbits` has it.
+    `packed` uint8 (N, channels·size³/8), most significant bit first as `numpy.packbits` has it.
     """
 
     name: str
@@ -55,16 +55,26 @@ class VoxelDataset:
         return len(self.labels)
 
     @property
+    def channels(self) -> int:
+        """How many grids each shape has."""
+        return count_grids(self.packed, self.size)
+
+    @property
     def images(self) -> Tensor:
-        """The voxels unpacked, uint8 0 or 1, (N, 1, X, Y, Z). Costs eight times the packed memory."""
+        """The voxels unpacked, uint8 0 or 1, (N, channels, X, Y, Z). Costs eight times the packed memory."""
         return unpack_voxels(self.packed, self.size)
 
 
 def unpack_voxels(packed: Tensor, size: int) -> Tensor:
-    """Packed bits (N, size³/8) -> uint8 0 or 1 (N, 1, size, size, size), on the device of `packed`."""
+    """Packed bits (N, C·size³/8) -> uint8 0 or 1 (N, C, size, size, size), on the device of `packed`."""
     shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=packed.device)
     bits = (packed[:, :, None] >> shifts) & 1
-    return bits.reshape(len(packed), 1, size, size, size)
+    return bits.reshape(len(packed), count_grids(packed, size), size, size, size)
+
+
+def count_grids(packed: Tensor, size: int) -> int:
+    """How many grids of size³ voxels lie one after the other in each row of packed bits."""
+    return packed.shape[1] * 8 // size**3
 
 
 def _check_labels(name: str, split: str, count: int, labels: Tensor, classes: tuple[str, ...]) -> None:

@@ -2,7 +2,10 @@
 
 Packed voxels are `modelnet40/vox32.npz` ("surf" and "solid", 32³) and `modelnet40/surf64.npz` ("surf64").
 The meshes are the official zip, or the folder that it unpacks to; they are voxelised once, at both sizes and
-both occupancies, and kept in the cache. Packed voxels come first where they have what is asked for.
+both occupancies, and kept in the cache. Packed voxels come first where they have what is asked for; the solid
+at 64³ is their surface filled, which is what voxelising does too.
+The official sets have a training and a test part. Here "valid" is a tenth of each class of the training part,
+the same for everybody: to choose on, so that the test shapes are looked at once.
 ModelNet10 has as many shapes as ModelNet40 has of the same ten classes, but it was published as aligned anew:
 that they are the same shapes in the same pose is not known, so it is read from its own meshes only.
 """
@@ -12,7 +15,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -23,9 +26,10 @@ from torch import Tensor
 
 from ..errors import InputError, check_choice
 from .dataset import VoxelDataset
-from .formats.arrays import read_npz
 from .formats.off import read_off
-from .store import LOG, MissingDataError, cached, find, fingerprint, missing, sha256_of_file
+from .modelnet_packed import OFFICIAL, as_channels, check_complete, find_packed
+from .store import LOG, MissingDataError, cached, find, fingerprint, missing
+from .subset import subset
 from .voxelize import (
     OCCUPANCIES,
     VOXELIZER_VERSION,
@@ -36,17 +40,14 @@ from .voxelize import (
     voxelize_packed,
 )
 
-SPLITS = ("train", "test")
-# By number of classes: the shapes of each split.
+# By number of classes: the shapes of each official part, and of each split here.
 SHAPES: Mapping[int, Mapping[str, int]] = {
     40: {"train": 9843, "test": 2468},
     10: {"train": 3991, "test": 908},
 }
-# By occupancy and size: the file of packed voxels and the array in it.
-PACKED = {
-    ("surface", 32): ("modelnet40/vox32.npz", "surf"),
-    ("solid", 32): ("modelnet40/vox32.npz", "solid"),
-    ("surface", 64): ("modelnet40/surf64.npz", "surf64"),
+SPLITS: Mapping[int, Mapping[str, int]] = {
+    40: {"train": 8858, "valid": 985, "test": 2468},
+    10: {"train": 3592, "valid": 399, "test": 908},
 }
 
 
@@ -59,75 +60,52 @@ def load_modelnet(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> VoxelDataset:
-    """One split, "train" or "test", of ModelNet40 (9,843 and 2,468 shapes) or ModelNet10 (3,991 and 908).
+    """One split of ModelNet40 or ModelNet10: "train", "valid" or "test"; "train" and "valid" are the official
+    9,843 (3,991) training shapes.
 
-    `voxelize` says what `occupancy` and `size` mean. `workers` and `progress(done, total)` are for the
-    voxelising of meshes, minutes long, the first time. A mesh that cannot be read is an error, told after all
-    others were tried: with shapes missing it would be another test set, and its numbers not comparable.
+    `voxelize` says what `occupancy` and `size` mean; "surface+solid" is both, as two channels. `workers` and
+    `progress(done, total)` are for what is made once, the first time: from meshes, minutes long, or by filling
+    packed surfaces. A mesh that cannot be read is an error, told after all others were tried: with
+    shapes missing it would be another test set, and its numbers not comparable.
     `meta`: "source" (the file's name), "sha256", "shape_names" (list), and "from_points", bool (N,): shapes
     that were filled in from points because there was no mesh of them.
     """
-    check_choice("split", split, SPLITS)
-    check_choice("occupancy", occupancy, OCCUPANCIES)
-    check_size(size)
     if classes not in SHAPES:
         raise InputError(f"ModelNet comes with 40 classes or 10, not {classes!r}")
-    if classes == 40 and (known := PACKED.get((occupancy, size))) and (path := find(known[0])):
-        return _from_packed(path, known[1], split, size)
-    source = _find_meshes(classes)
-    if source is None:
-        raise _no_meshes(classes, occupancy, size)
-    return _from_meshes(source, classes, split, occupancy, size, workers, progress)
+    check_choice("split", split, SPLITS[classes])
+    check_choice("occupancy", occupancy, OCCUPANCIES)
+    check_size(size)
+    official = "test" if split == "test" else "train"
+    whole: VoxelDataset | None = None
+    if classes == 40:
+        whole = find_packed(official, occupancy, size, expected=(SHAPES[40][official], 40), progress=progress)
+    if whole is None:
+        source = _find_meshes(classes)
+        if source is None:
+            raise _no_meshes(classes)
+        whole = _from_meshes(source, classes, official, occupancy, size, workers, progress)
+    if split == "test":
+        return whole
+    chosen = held_out(whole.labels, whole.meta["shape_names"])
+    return subset(whole, (chosen == (split == "valid")).nonzero()[:, 0], split=split)
 
 
-def _no_meshes(classes: int, occupancy: Occupancy, size: int) -> MissingDataError:
+def held_out(labels: Tensor, names: Sequence[str]) -> Tensor:
+    """Which training shapes are for validation, bool (N,): of each class the tenth whose names hash lowest."""
+    hashes = [hashlib.sha256(name.encode()).digest() for name in names]
+    chosen = torch.zeros(len(names), dtype=torch.bool)
+    for label in labels.unique():
+        rows = sorted((labels == label).nonzero()[:, 0].tolist(), key=hashes.__getitem__)
+        chosen[rows[: round(len(rows) / 10)]] = True
+    return chosen
+
+
+def _no_meshes(classes: int) -> MissingDataError:
     """The error for meshes that are not at hand, saying why packed voxels would not do, if so."""
     error = missing(f"modelnet{classes}", f"modelnet{classes}/ModelNet{classes}.zip")
     if classes == 10:
         return MissingDataError(f"{error} (voxels of modelnet40 are not taken for it: poses may differ)")
-    if (occupancy, size) not in PACKED:
-        return MissingDataError(f"{error} (packed voxels have no {occupancy} at {size}: that is made from meshes)")
     return error
-
-
-def _from_packed(path: Path, array: str, split: str, size: int) -> VoxelDataset:
-    packed, labels, splits, names, classes, from_points = read_npz(
-        path, array, "labels", "split", "names", "classes", "from_points"
-    )
-    if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != size**3 // 8:
-        raise InputError(f"{path}: {array} is {packed.dtype} {packed.shape}, not uint8 (N, {size**3 // 8})")
-    for name, values, kinds in (
-        ("labels", labels, "iu"),
-        ("split", splits, "iu"),
-        ("names", names, "U"),
-        ("from_points", from_points, "iub"),
-    ):
-        if values.shape != (len(packed),) or values.dtype.kind not in kinds:
-            raise InputError(f"{path}: {name} is {values.dtype} {values.shape} beside {len(packed)} shapes")
-    if classes.ndim != 1 or classes.dtype.kind != "U":
-        raise InputError(f"{path}: classes is {classes.dtype} {classes.shape}, not names")
-    rows = np.flatnonzero(splits == SPLITS.index(split))
-    _check_complete(path, split, len(rows), len(classes), 40)
-    return VoxelDataset(
-        name="modelnet40",
-        split=split,
-        packed=torch.from_numpy(_taken(packed, rows)),
-        size=size,
-        labels=torch.from_numpy(labels[rows].astype(np.int64)),
-        classes=tuple(classes.tolist()),
-        meta={
-            "source": path.name,
-            "sha256": fingerprint(file=sha256_of_file(path), array=array, split=split),
-            "shape_names": names[rows].tolist(),
-            "from_points": torch.from_numpy(from_points[rows].astype(np.bool_)),
-        },
-    )
-
-
-def _taken(packed: NDArray[np.uint8], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
-    """`packed[rows]`, not copied where it is a run of most rows: at 64³ the copy takes as long as reading."""
-    first, end = int(rows[0]), int(rows[-1]) + 1
-    return packed[first:end] if len(packed) < 2 * len(rows) == 2 * (end - first) else packed[rows]
 
 
 def _find_meshes(classes: int) -> Path | None:
@@ -151,7 +129,7 @@ def _from_meshes(
     members = _zip_members(source, classes) if source.is_file() else _folder_members(source)
     class_names = tuple(sorted({member.split("/")[0] for member in members}))
     shapes = sorted((member for member in members if member.split("/")[1] == split), key=_class_and_name)
-    _check_complete(source, split, len(shapes), len(class_names), classes)
+    check_complete(source, split, (len(shapes), len(class_names)), (SHAPES[classes][split], classes))
     made = cached(
         f"{name}-{split}",
         fingerprint(shapes=[[shape, *members[shape]] for shape in shapes], voxelizer=VOXELIZER_VERSION),
@@ -161,7 +139,7 @@ def _from_meshes(
     return VoxelDataset(
         name=name,
         split=split,
-        packed=made[f"{occupancy}{size}"],
+        packed=as_channels([made[f"{kind}{size}"] for kind in occupancy.split("+")]),
         size=size,
         labels=torch.tensor([class_names.index(shape.split("/")[0]) for shape in shapes]),
         classes=class_names,
@@ -181,15 +159,6 @@ def _from_meshes(
 
 def _class_and_name(member: str) -> tuple[str, ...]:
     return tuple(member.split("/"))
-
-
-def _check_complete(source: Path, split: str, shapes: int, classes: int, expected_classes: int) -> None:
-    expected = SHAPES[expected_classes][split]
-    if shapes != expected or classes != expected_classes:
-        raise InputError(
-            f"{source} is not the whole set: it has {shapes} {split} shapes of {classes} classes, "
-            f"not {expected} of {expected_classes}"
-        )
 
 
 def _zip_members(source: Path, classes: int) -> dict[str, tuple[int, int]]:
@@ -212,7 +181,7 @@ def _zip_members(source: Path, classes: int) -> dict[str, tuple[int, int]]:
 def _folder_members(source: Path) -> dict[str, tuple[int, int]]:
     """The meshes in the folder, `<class>/<split>/<name>.off`, with their sizes and times of change."""
     members = {}
-    for split in SPLITS:
+    for split in OFFICIAL:
         for path in source.glob(f"*/{split}/[!.]*.off"):
             stat = path.stat()
             members[path.relative_to(source).as_posix()] = (stat.st_size, stat.st_mtime_ns)

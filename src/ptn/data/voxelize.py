@@ -27,11 +27,11 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InputError, check_choice
 from .optional import optional_module
 
-Occupancy = Literal["surface", "solid"]
+Occupancy = Literal["surface", "solid", "surface+solid"]
 Grid = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result")
-OCCUPANCIES: tuple[Occupancy, ...] = ("surface", "solid")
+OCCUPANCIES: tuple[Occupancy, ...] = ("surface", "solid", "surface+solid")
 SIZES = (32, 64)
 VOXELIZER_VERSION = 1
 
@@ -45,6 +45,8 @@ POINTS_AT_ONCE = 1_000_000
 def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy: Occupancy = "surface") -> Grid:
     """The voxels of a mesh, bool (size, size, size), index [x, y, z], z up; size is 32 or 64.
 
+    "surface+solid" is the two of them, (2, size, size, size).
+
     `vertices` (V, 3) and `faces` (F, 3). With m the middle of the bounding box of the vertices that a face
     uses, and R the larger of their greatest horizontal distance from m and greatest |z - m_z|, a point p
     lies in voxel ``floor((p - m) · (15/16)(size/2)/R + size/2)``.
@@ -55,9 +57,13 @@ def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy
     check_choice("occupancy", occupancy, OCCUPANCIES)
     check_size(size)
     surface = surface64(vertices, faces)
-    if size == FINE:
-        return surface if occupancy == "surface" else fill(surface)
-    return halve_surface(surface) if occupancy == "surface" else halve_solid(surface, fill(surface))
+    made = {}
+    if occupancy != "solid":
+        made["surface"] = surface if size == FINE else halve_surface(surface)
+    if occupancy != "surface":
+        solid = fill(surface)
+        made["solid"] = solid if size == FINE else halve_solid(surface, solid)
+    return made[occupancy] if occupancy in made else np.stack(list(made.values()))
 
 
 def voxelize_packed(vertices: ArrayLike, faces: ArrayLike) -> dict[str, NDArray[np.uint8]]:
@@ -152,6 +158,15 @@ def fill(surface: Grid) -> Grid:
     """All that the corner voxel cannot reach by steps through faces of empty voxels: surface and inside."""
     regions, _ = optional_module("scipy.ndimage").label(~surface)
     return np.asarray(regions != regions[0, 0, 0])
+
+
+def fill_packed(surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """`fill` of packed 64³ surfaces: (N, 64³/8) -> (N, 64³/8)."""
+    filled = np.empty_like(surface)
+    for row, bits in enumerate(surface):
+        grid = np.unpackbits(bits).view(np.bool_).reshape(FINE, FINE, FINE)
+        filled[row] = np.packbits(fill(grid))
+    return filled
 
 
 def halve_surface(surface: Grid) -> Grid:
