@@ -12,7 +12,16 @@ from ptn.layers.blocks import Blocks
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
-NETWORKS = {"ptn_b": 28, "ptn_s": 42, "pcnn_b": 96, "ccnn_b": 42, "ptn_l": 28, "stn_s": 28}
+NETWORKS = {
+    "ptn_b": 28,
+    "ptn_s": 42,
+    "pcnn_b": 96,
+    "ccnn_b": 42,
+    "ptn_l": 28,
+    "stn_s": 28,
+    "resnet32": 32,
+    "ptn_resnet32": 32,
+}
 
 
 def gradients(model, images, labels):
@@ -38,7 +47,7 @@ def test_each_chain_agrees_with_float64(name, precision):
     size = NETWORKS[name]
     model = ptn.create_model(name, image_size=size).cuda().train()
     for where, chain in chains(model):
-        channels = chain[0].conv.in_channels
+        channels = next(m for m in chain.modules() if isinstance(m, torch.nn.Conv2d)).in_channels
         exact = copy.deepcopy(chain).double()
         fuse_blocks(chain)
         x = torch.randn(16, channels, size, size, device="cuda")

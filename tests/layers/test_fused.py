@@ -1,13 +1,17 @@
 """The fused chain of blocks against the blocks themselves in float64: on the CPU through Triton's interpreter."""
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ptn.layers import Blocks, ConvBlock
+from ptn.layers import Blocks, ConvBlock, ResidualBlock
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -65,6 +69,19 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("size", [(10, 8), (9, 7)])
+def test_residual_blocks_too(wrap, size):
+    stem = make_blocks((3, 8), (1,), wrap=wrap)[0]
+    chain = Blocks(
+        stem,
+        ResidualBlock(8, 8, wrap=wrap),
+        ResidualBlock(8, 20, stride=2, wrap=wrap),
+        ResidualBlock(20, 20, wrap=wrap),
+    )
+    compare(chain, torch.randn(2, 3, *size), 1e-5)
+
+
+@pytest.mark.parametrize("wrap", [True, False])
 @pytest.mark.parametrize("name", CHAINS)
 def test_outputs_gradients_and_averages_are_those_of_the_blocks(name, wrap):
     channels, strides, kernel, size = CHAINS[name]
@@ -110,3 +127,17 @@ def test_the_input_needs_no_gradient():
 def test_on_a_cpu_the_blocks_run_themselves():
     chain = make_blocks((1, 16), (1,), wrap=True)
     assert not can_fuse(chain, torch.randn(2, 1, 6, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "networks"), [("bf16", ("ptn_b", "ptn_l", "ptn_resnet32")), ("fp32", ("ptn_s", "ptn_l"))]
+)
+def test_every_kernel_compiles_for_a_gpu(precision, networks):
+    script = Path(__file__).with_name("compile_kernels.py")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, script, precision, *networks], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.split()[0]) > 10

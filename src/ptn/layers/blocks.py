@@ -160,7 +160,7 @@ class Blocks(nn.Sequential):
             from . import fused
 
             if fused.can_fuse(self, x):
-                return fused.run_blocks([block for block in self if isinstance(block, ConvBlock)], x)
+                return fused.run_blocks([b for b in self if isinstance(b, ConvBlock | ResidualBlock)], x)
         for block in self:
             x = block(x)
         return x

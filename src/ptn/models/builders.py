@@ -107,7 +107,7 @@ def make_predictor(
     convolutions of 16 behind a stem, stride 2 on the first.
     """
     if stack == "resnet32":
-        body = nn.Sequential(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
+        body = Blocks(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
         return OriginPredictor(body, 16, activation=heatmap)
     halved = min(3, max(1, halvings(image_size)))
     strides = (2,) * halved + (1,) * (3 - halved)

@@ -87,7 +87,7 @@ class ResNet(nn.Module):
         blocks = residual_stage(16, 16, (depth - 2) // 6, wrap=wrap)
         blocks += residual_stage(16, 32, (depth - 2) // 6, stride=2, wrap=wrap)
         blocks += residual_stage(32, 64, (depth - 2) // 6, stride=2, wrap=wrap)
-        self.features = nn.Sequential(ConvBlock(in_channels, 16, wrap=wrap), *blocks)
+        self.features = Blocks(ConvBlock(in_channels, 16, wrap=wrap), *blocks)
         self.dropout = ChannelDropout(64, dropout)
         self.head = nn.Linear(64, num_classes)
 

@@ -76,14 +76,10 @@ def conv_forward(
 
 @triton.jit
 def norm_forward(
-    sums, bias, scale, offset, norm, pixels, programs, eps,
+    sums, scale, offset, norm, pixels, programs, eps,
     C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    """One channel of `norm` (6, C) from the sums of the blocks.
-
-    The last two are what the running averages learn from: the mean with the bias, which the convolution left out
-    because batch norm takes it off again, and the unbiased variance.
-    """
+    """One channel of `norm` (5, C) from the sums of the programs; the fifth is the unbiased variance."""
     c = tl.program_id(0)
     p = tl.arange(0, BLOCK_P)
     count = tl.minimum(pixels - p * BLOCK_M, BLOCK_M).to(tl.float32)
@@ -98,8 +94,7 @@ def norm_forward(
     tl.store(norm + C + c, tl.load(offset + c) - mean * gain)
     tl.store(norm + 2 * C + c, mean)
     tl.store(norm + 3 * C + c, inverse)
-    tl.store(norm + 4 * C + c, mean + tl.load(bias + c))
-    tl.store(norm + 5 * C + c, variance * (pixels / (pixels - 1.0)))
+    tl.store(norm + 4 * C + c, variance * (pixels / (pixels - 1.0)))
 
 
 @triton.jit
@@ -113,17 +108,50 @@ def activate(y, norm, z, count, C: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _store_gradient(grad, y, norm, du, sums, m, inside, program, C: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Keep the gradient where the ReLU let through, and each block's sums of it that batch norm asks for."""
+def join(
+    y, norm, x, z, pixels, height, width, out_height, out_width,
+    CIN: tl.constexpr, C: tl.constexpr, STRIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """The end of a residual block: z = max(gain·y + shift + shortcut, 0).
+
+    The shortcut is every `STRIDE`-th pixel of x, whose channels are in the middle of z's.
+    """
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    c = tl.arange(0, BLOCK_N)
+    inside = (m < pixels)[:, None] & (c < C)[None, :]
+    value = tl.load(y + m[:, None] * C + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    gain = tl.load(norm + c, mask=c < C, other=0.0)
+    shift = tl.load(norm + C + c, mask=c < C, other=0.0)
+    row = m // (out_height * out_width) * height + m // out_width % out_height * STRIDE
+    ci = c - (C - CIN) // 2
+    at = (row * width + m % out_width * STRIDE)[:, None] * CIN + ci[None, :]
+    shortcut = tl.load(x + at, mask=inside & ((ci >= 0) & (ci < CIN))[None, :], other=0.0).to(tl.float32)
+    value = tl.maximum(value * gain[None, :] + shift[None, :] + shortcut, 0.0)
+    tl.store(z + m[:, None] * C + c[None, :], value.to(z.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _store_gradient(
+    grad, z, y, norm, du, sums, m, inside, program,
+    C: tl.constexpr, JOINED: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Keep the gradient where the ReLU let through, and each program's sums of it that batch norm asks for.
+
+    It let through where z is positive: the output of `join` (`JOINED`), else that of the norm itself.
+    """
     c = tl.arange(0, BLOCK_N)
     known = c < C
     mask = inside[:, None] & known[None, :]
     value = tl.load(y + m[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
-    gain = tl.load(norm + c, mask=known, other=0.0)
-    shift = tl.load(norm + C + c, mask=known, other=0.0)
+    if JOINED:
+        passed = tl.load(z + m[:, None] * C + c[None, :], mask=mask, other=0.0) > 0
+    else:
+        gain = tl.load(norm + c, mask=known, other=0.0)
+        shift = tl.load(norm + C + c, mask=known, other=0.0)
+        passed = mask & (value * gain[None, :] + shift[None, :] > 0)
     mean = tl.load(norm + 2 * C + c, mask=known, other=0.0)
     inverse = tl.load(norm + 3 * C + c, mask=known, other=0.0)
-    kept = tl.where(mask & (value * gain[None, :] + shift[None, :] > 0), grad, 0.0).to(du.dtype.element_ty)
+    kept = tl.where(passed, grad, 0.0).to(du.dtype.element_ty)
     tl.store(du + m[:, None] * C + c[None, :], kept, mask=mask)
     kept = kept.to(tl.float32)
     unit = (value - mean[None, :]) * inverse[None, :]
@@ -133,17 +161,17 @@ def _store_gradient(grad, y, norm, du, sums, m, inside, program, C: tl.constexpr
 
 @triton.jit
 def activate_backward(
-    dz, y, norm, du, sums, pixels,
-    C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    dz, z, y, norm, du, sums, pixels,
+    C: tl.constexpr, JOINED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of `activate`, before batch norm."""
+    """The gradient of `activate`, or of `join`, before batch norm."""
     program = tl.program_id(0)
     m = program * BLOCK_M + tl.arange(0, BLOCK_M)
     c = tl.arange(0, BLOCK_N)
     inside = m < pixels
     mask = inside[:, None] & (c < C)[None, :]
     grad = tl.load(dz + m[:, None] * C + c[None, :], mask=mask, other=0.0).to(tl.float32)
-    _store_gradient(grad, y, norm, du, sums, m, inside, program, C, BLOCK_N)
+    _store_gradient(grad, z, y, norm, du, sums, m, inside, program, C, JOINED, BLOCK_N)
 
 
 @triton.jit
@@ -164,16 +192,18 @@ def norm_backward(sums, norm, slopes, pixels, programs, C: tl.constexpr, BLOCK_P
 
 @triton.jit
 def conv_backward_input(
-    du, y, norm, slopes, weight, x, before, dx, sums,
+    du, y, norm, slopes, weight, shortcut, x, before_y, before, dx, sums,
     pixels, height, width, out_height, out_width,
     CIN: tl.constexpr, COUT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     SY: tl.constexpr, SX: tl.constexpr, PY: tl.constexpr, PX: tl.constexpr,
-    WRAP: tl.constexpr, TURNS: tl.constexpr, CHAINED: tl.constexpr, PRECISION: tl.constexpr,
+    WRAP: tl.constexpr, TURNS: tl.constexpr, PRECISION: tl.constexpr,
+    SHORTCUT: tl.constexpr, CHAINED: tl.constexpr, JOINED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a convolution's input, through the ReLU before it where the input is another's y (`CHAINED`).
+    """The gradient of a convolution's input, through the ReLU before it where that is another block's (`CHAINED`).
 
     A padded row r of the input lies at r, or a turn before or after; `TURNS` says how many turns must be looked at.
+    Where the convolution begins a residual block, the gradient `shortcut` of its end has `SHORTCUT` channels.
     """
     program = tl.program_id(0)
     m = program * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -212,10 +242,16 @@ def conv_backward_input(
             other=0.0,
         )
         acc = _dot(grad.to(dx.dtype.element_ty), w.to(dx.dtype.element_ty), acc, PRECISION)
+    mask = inside[:, None] & (ci < CIN)[None, :]
+    if SHORTCUT > 0:
+        row = (n * out_height + iy // SY) * out_width + ix // SX
+        at = row[:, None] * SHORTCUT + ((SHORTCUT - CIN) // 2 + ci)[None, :]
+        acc += tl.load(shortcut + at, mask=mask & ((iy % SY == 0) & (ix % SX == 0))[:, None], other=0.0).to(
+            tl.float32
+        )
     if CHAINED:
-        _store_gradient(acc, x, before, dx, sums, m, inside, program, CIN, BLOCK_N)
+        _store_gradient(acc, x, before_y, before, dx, sums, m, inside, program, CIN, JOINED, BLOCK_N)
     else:
-        mask = inside[:, None] & (ci < CIN)[None, :]
         tl.store(dx + m[:, None] * CIN + ci[None, :], acc.to(dx.dtype.element_ty), mask=mask)
 
 

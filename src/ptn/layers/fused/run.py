@@ -1,0 +1,105 @@
+"""From blocks to the operators that stand for them."""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ..blocks import ConvBlock, ResidualBlock, WrapConv2d
+from .chain import JOIN, NEXT, RELU, block_chain
+
+Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
+
+
+def can_fuse(blocks: Iterable[nn.Module], x: Tensor) -> bool:
+    """Whether `run_blocks` can stand for calling the blocks one after the other on `x`."""
+    if not x.is_cuda or x.dim() != 4 or x.dtype == torch.float64 or x.shape[0] == 0:
+        return False
+    if torch.compiler.is_exporting() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    chain = list(blocks)
+    if not chain or not all(isinstance(block, ConvBlock | ResidualBlock) for block in chain):
+        return False
+    pairs = _pairs(cast(list[ConvBlock | ResidualBlock], chain))
+    if not all(type(norm) is nn.BatchNorm2d and type(conv) in (nn.Conv2d, WrapConv2d) for conv, norm in pairs):
+        return False
+    if len({(norm.momentum, norm.training) for _, norm in pairs}) > 1 or pairs[0][1].momentum is None:
+        return False
+    widest = max(norm.num_features for _, norm in pairs)
+    small = x.shape[0] * x.shape[2] * x.shape[3] * widest < 2**31  # the kernels' indices
+    return small and (pairs[0][1].training or not torch.is_grad_enabled())
+
+
+def run_blocks(blocks: Sequence[ConvBlock | ResidualBlock], x: Tensor) -> Tensor:
+    """The blocks one after the other: (N, C, H, W) -> (N, C', H', W'), in memory channels last.
+
+    Like them it teaches batch norm's running averages. Under autocast it computes in autocast's precision.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(torch.get_autocast_dtype(x.device.type))
+    pairs = _pairs(blocks)
+    convs, norms = [conv for conv, _ in pairs], [norm for _, norm in pairs]
+    training = norms[0].training
+    z, *rest = block_chain(
+        x,
+        [conv.weight for conv in convs],
+        [norm.weight for norm in norms],
+        [norm.bias for norm in norms],
+        [] if training else [_running_norm(conv, norm) for conv, norm in pairs],
+        [norm.eps for norm in norms],
+        _ends(blocks),
+        [step for conv in convs for step in conv.stride],
+        [isinstance(conv, WrapConv2d) for conv in convs],
+        "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
+    )
+    if training:
+        _learn(pairs, rest[len(pairs) : 2 * len(pairs)])
+    return z
+
+
+def _ends(blocks: Sequence[ConvBlock | ResidualBlock]) -> list[int]:
+    """What follows each norm: a residual block needs its input written out."""
+    ends = []
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if isinstance(block, ResidualBlock):
+            ends += [NEXT, JOIN]
+        else:
+            ends.append(NEXT if isinstance(following, ConvBlock) else RELU)
+    return ends
+
+
+def _pairs(blocks: Sequence[ConvBlock | ResidualBlock]) -> list[Pair]:
+    """Every convolution and its norm, in the order of the blocks."""
+    pairs = []
+    for block in blocks:
+        if isinstance(block, ConvBlock):
+            pairs.append((block.conv, block.norm))
+        else:
+            pairs += [(block.conv1, block.norm1), (block.conv2, block.norm2)]
+    return cast(list[Pair], pairs)
+
+
+def _running_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
+    mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
+    if conv.bias is not None:
+        mean = mean - conv.bias
+    inverse = torch.rsqrt(variance + norm.eps)
+    gain = norm.weight * inverse
+    return torch.stack((gain, norm.bias - mean * gain, mean, inverse))
+
+
+@torch.no_grad()
+def _learn(pairs: Sequence[Pair], found: Sequence[Tensor]) -> None:
+    """Move the running averages towards what was found in the batch.
+
+    The chain leaves out the biases, which batch norm takes off again; the mean of what it sees includes them.
+    """
+    norms = [norm for _, norm in pairs]
+    averages = [cast(Tensor, average) for norm in norms for average in (norm.running_mean, norm.running_var)]
+    means = [
+        norm[2] if conv.bias is None else norm[2] + conv.bias for (conv, _), norm in zip(pairs, found, strict=True)
+    ]
+    news = [value for mean, norm in zip(means, found, strict=True) for value in (mean, norm[4])]
+    torch._foreach_lerp_(averages, news, cast(float, norms[0].momentum))
+    torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for norm in norms], 1)

@@ -1,0 +1,67 @@
+"""Compiles for GPUs, without one, every kernel that networks launch. Run by test_fused.py: python compile_kernels.py"""
+
+import os
+import sys
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import ptn
+from ptn.layers.fused import kernels, run_blocks
+
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", int: "i32", float: "fp32"}
+SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
+seen = set()
+
+
+class Compiling:
+    """Stands for a kernel; where it would be launched it is compiled, once for each kind of launch."""
+
+    def __init__(self, kernel: triton.JITFunction) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> "Compiling":
+        assert all(0 < count < 2**31 for count in grid)
+        return self
+
+    def __call__(self, *arguments: object, num_warps: int = 4, num_stages: int = 3, **constants: object) -> None:
+        names = self.kernel.arg_names
+        types = [TYPES[a.dtype if isinstance(a, torch.Tensor) else type(a)] for a in arguments]
+        signature = dict(zip(names, types, strict=False)) | dict.fromkeys(constants, "constexpr")
+        key = (self.kernel.__name__, *types, num_warps, num_stages, *sorted(constants.items()))
+        if key in seen:
+            return
+        seen.add(key)
+        values = {(names.index(name),): value for name, value in constants.items()}
+        pointers = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types) if kind.startswith("*")}
+        for capability, limit in SHARED_MEMORY.items():
+            made = triton.compile(
+                ASTSource(self.kernel, signature=signature, constexprs=values, attrs=pointers),
+                target=GPUTarget("cuda", capability, 32),
+                options={"num_warps": num_warps, "num_stages": num_stages},
+            )
+            assert made.metadata.shared <= limit, (
+                self.kernel.__name__,
+                capability,
+                made.metadata.shared,
+                constants,
+            )
+
+
+if __name__ == "__main__":
+    for name, kernel in list(vars(kernels).items()):
+        if isinstance(kernel, triton.JITFunction) and not name.startswith("_"):
+            setattr(kernels, name, Compiling(kernel))
+    dtype = torch.bfloat16 if sys.argv[1] == "bf16" else torch.float32
+    for network in sys.argv[2:]:
+        model = ptn.create_model(network, image_size=32 if "resnet" in network else 28).train()
+        size = model.input_shape[1:]
+        polar = (2 * size[0], size[1]) if network == "ptn_l" else size
+        for blocks, shape in ((model.classifier.features, polar), (model.transformer.predictor.body, size)):
+            x = torch.zeros(4, 1, *shape, dtype=dtype, requires_grad=True)
+            run_blocks(list(blocks), x).float().sum().backward()
+    print(f"{len(seen)} kernels")
