@@ -74,6 +74,16 @@ def test_residual_shortcut_keeps_what_the_convolutions_do_not_change():
     assert out[:, [0, 3]].abs().max() == 0
 
 
+def test_residual_blocks_of_volumes_shorten_every_axis_and_wrap_the_first():
+    block = ResidualBlock(2, 4, stride=2, wrap=True, dims=3).double().eval()
+    x = torch.rand(1, 2, 8, 6, 4, dtype=torch.float64)
+    out = block(x)
+    assert out.shape == (1, 4, 4, 3, 2)
+    assert torch.allclose(block(x.roll(2, 2)), out.roll(1, 2), atol=1e-12)
+    nn.init.zeros_(block.norm2.weight)
+    assert torch.equal(block(x)[:, 1:3], x[:, :, ::2, ::2, ::2])
+
+
 def test_convolutions_start_as_he_says():
     weight = make_conv(64, 256).weight
     assert weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)

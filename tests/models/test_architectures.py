@@ -73,6 +73,39 @@ def test_the_cylindrical_network_is_the_papers():
     assert {conv.stride for conv in axis} == {(1, 1)}
 
 
+def test_the_cartesian_control_is_the_same_classifier_without_wrapping():
+    cylindrical, cartesian = (
+        ptn.create_model(name, image_size=32, num_classes=40) for name in ("cylindrical", "ccnn_3d")
+    )
+    shapes = [
+        [(conv.kernel_size, conv.stride, conv.weight.shape) for conv in convolutions(model.classifier)]
+        for model in (cylindrical, cartesian)
+    ]
+    assert shapes[0] == shapes[1]
+    assert {type(conv) for conv in convolutions(cylindrical.classifier.features)} == {ptn.WrapConv3d}
+    assert {type(conv) for conv in convolutions(cartesian.classifier.features)} == {nn.Conv3d}
+
+
+def convolutions(module):
+    return [layer for layer in module.modules() if isinstance(layer, nn.Conv3d)]
+
+
+def test_the_strong_voxel_network_halves_at_once_and_wraps_throughout():
+    model = ptn.create_model("cylindrical_l", image_size=16, in_channels=2, num_classes=4).eval()
+    first, *others = convolutions(model.classifier)
+    assert (first.in_channels, first.stride) == (2, (2, 2, 2))
+    assert all(isinstance(conv, ptn.WrapConv3d) for conv in (first, *others))
+    explanation = model.explain(torch.rand(1, 2, 16, 16, 16))
+    assert explanation.polar_images.shape == (1, 2, 16, 16, 16)
+    assert explanation.feature_maps.shape == (1, 128, 2, 2, 2)
+    assert explanation.heatmaps.shape == (1, 8, 8)
+
+
+def test_the_cylinder_may_be_logarithmic():
+    model = ptn.create_model("cylindrical_l", image_size=16, law="log")
+    assert model.transformer.polar.grid == ptn.PolarGrid(16, 16, r_max_px=8.0)
+
+
 def test_resnet32_has_32_layers():
     model = ptn.create_model("resnet32")
     weighted = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]

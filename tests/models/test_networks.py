@@ -35,9 +35,10 @@ def test_a_quarter_turn_about_a_given_origin_leaves_the_logits(name, options):
     assert logits.std(dim=0).max() > 1e-3
 
 
-def test_a_quarter_turn_about_z_leaves_the_cylindrical_logits():
-    model = exact("cylindrical", image_size=16)
-    volumes = torch.rand(2, 1, 16, 16, 16, dtype=torch.float64)
+@pytest.mark.parametrize(("name", "size"), [("cylindrical", 16), ("cylindrical_l", 32)])
+def test_a_quarter_turn_about_z_leaves_the_cylindrical_logits(name, size):
+    model = exact(name, image_size=size)
+    volumes = torch.rand(2, 1, size, size, size, dtype=torch.float64)
     axis = torch.zeros(2, 2, dtype=torch.float64)
     turned = model(volumes.rot90(1, (2, 3)), origin=axis)
     assert torch.allclose(turned, model(volumes, origin=axis), atol=1e-9)

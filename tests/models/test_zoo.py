@@ -34,6 +34,9 @@ def test_parameter_counts_are_the_papers(name, size, parameters):
 
 def test_the_other_networks_have_about_the_papers_size():
     assert 950_000 < count_parameters(build_on_meta("cylindrical", num_classes=40, image_size=32)) < 1_100_000
+    assert count_parameters(build_on_meta("ccnn_3d", num_classes=40, image_size=32)) == 1_002_984
+    strong = build_on_meta("cylindrical_l", num_classes=40, image_size=64, in_channels=2)
+    assert count_parameters(strong) == 1_295_137 < 1_500_000
     assert 455_000 < count_parameters(build_on_meta("resnet32", image_size=32, in_channels=3)) < 470_000
     assert count_parameters(build_on_meta("ptn_l")) < 1_000_000
     assert count_parameters(build_on_meta("stn_s")) == 33_274

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ptn import InputError
+from ptn import InputError, create_model
 from ptn.training import Run
 from ptn.training.batches import epoch_order
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import RunFailedError, channel_statistics
+from ptn.training.trainer import RunFailedError, channel_statistics, put_channels_last
 
 CPU = torch.device("cpu")
 
@@ -247,3 +247,14 @@ def test_a_step_may_run_before_the_epoch_starts_more_often_than_it_has_steps(ref
     run.step.generator.set_state(state)
     train_fleet([run])
     assert_equal(weights(run), weights(reference))
+
+
+def test_channels_last_is_for_convolutions_of_images_and_of_volumes():
+    model = create_model("cylindrical", image_size=8, num_classes=3).eval()
+    volumes = torch.rand(2, 1, 8, 8, 8)
+    before = model(volumes)
+    put_channels_last(model)
+    image, volume = model.transformer.polar.predictor.body[0].conv.weight, model.classifier.features[1].conv.weight
+    assert image.is_contiguous(memory_format=torch.channels_last)
+    assert volume.is_contiguous(memory_format=torch.channels_last_3d)
+    assert torch.allclose(model(volumes), before, atol=1e-5)

@@ -50,7 +50,9 @@ def _inputs() -> dict[str, list[dict[str, Any]]]:
     special = {
         "resnet32": photographs,
         "ptn_resnet32": photographs,
+        "ccnn_3d": [{"image_size": 32, "num_classes": 40}],
         "cylindrical": [{"image_size": 32, "num_classes": 40}],
+        "cylindrical_l": [{"image_size": 64, "num_classes": 40, "in_channels": 2}],
     }
     return {name: special.get(name, digits) for name in list_models()}
 

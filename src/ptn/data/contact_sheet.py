@@ -78,7 +78,7 @@ def _draw_cross(draw: "ImageDraw", x: float, y: float) -> None:
 
 
 def _title(dataset: Dataset | VoxelDataset) -> str:
-    shape = dataset.images.shape[1:] if isinstance(dataset, Dataset) else (1, *[dataset.size] * 3)
+    shape = dataset.images.shape[1:] if isinstance(dataset, Dataset) else (dataset.channels, *[dataset.size] * 3)
     parts = [f"{dataset.name} {dataset.split}", f"{len(dataset):,} images {'x'.join(map(str, shape))}"]
     parts += [str(dataset.meta[key])[:32] for key in ("source", "sha256") if key in dataset.meta]
     return "  ·  ".join(parts)

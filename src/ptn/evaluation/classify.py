@@ -182,7 +182,7 @@ def origin_error_px(
 def _shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:
     """The shape of one image, channels first."""
     if isinstance(images, VoxelDataset):
-        return (1, images.size, images.size, images.size)
+        return (images.channels, images.size, images.size, images.size)
     return tuple((images if isinstance(images, Tensor) else images.images).shape[1:])
 
 

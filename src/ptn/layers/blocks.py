@@ -115,6 +115,11 @@ def make_conv(
     return conv
 
 
+def make_norm(channels: int, *, dims: Literal[2, 3] = 2) -> nn.BatchNorm2d | nn.BatchNorm3d:
+    """Batch norm for feature maps of so many axes."""
+    return nn.BatchNorm2d(channels) if dims == 2 else nn.BatchNorm3d(channels)
+
+
 def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     """`conv(x)` averaged over all positions, without computing it at any: (N, in, …) -> (N, out).
 
@@ -143,7 +148,7 @@ class ConvBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.conv = make_conv(in_channels, out_channels, kernel=kernel, stride=stride, wrap=wrap, dims=dims)
-        self.norm = nn.BatchNorm2d(out_channels) if dims == 2 else nn.BatchNorm3d(out_channels)
+        self.norm = make_norm(out_channels, dims=dims)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)))
@@ -176,22 +181,31 @@ def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut without parameters (He et al. 2016, option A)."""
+    """Two convolutions, 3×3 or 3×3×3, beside a shortcut without parameters (He et al. 2016, option A)."""
 
-    def __init__(self, in_channels: int, out_channels: int, *, stride: int = 1, wrap: bool = False) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        stride: int = 1,
+        wrap: bool = False,
+        dims: Literal[2, 3] = 2,
+    ) -> None:
         super().__init__()
         self.stride = stride
         self.extra_channels = out_channels - in_channels
-        self.conv1 = make_conv(in_channels, out_channels, stride=stride, wrap=wrap, bias=False)
-        self.norm1 = nn.BatchNorm2d(out_channels)
-        self.conv2 = make_conv(out_channels, out_channels, wrap=wrap, bias=False)
-        self.norm2 = nn.BatchNorm2d(out_channels)
+        self.conv1 = make_conv(in_channels, out_channels, stride=stride, wrap=wrap, dims=dims, bias=False)
+        self.norm1 = make_norm(out_channels, dims=dims)
+        self.conv2 = make_conv(out_channels, out_channels, wrap=wrap, dims=dims, bias=False)
+        self.norm2 = make_norm(out_channels, dims=dims)
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x[:, :, :: self.stride, :: self.stride]
+        dims = x.dim() - 2
+        shortcut = x[(slice(None), slice(None), *(slice(None, None, self.stride),) * dims)]
         if self.extra_channels:
             before = self.extra_channels // 2
-            shortcut = F.pad(shortcut, (0, 0, 0, 0, before, self.extra_channels - before))
+            shortcut = F.pad(shortcut, (*(0, 0) * dims, before, self.extra_channels - before))
         out = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(out)) + shortcut)
 

@@ -18,7 +18,14 @@ from ..layers import (
     SpatialTransformer,
 )
 from ..layers.origin import HeatmapActivation
-from .classifiers import CYLINDER_LAYERS, ConvStack, Stack, halvings, make_classifier, residual_stage
+from .classifiers import (
+    Stack,
+    VoxelStack,
+    halvings,
+    make_classifier,
+    make_voxel_classifier,
+    residual_stage,
+)
 from .networks import PlainNetwork, PolarNetwork, SpatialNetwork
 
 ImageSize = tuple[int, int]
@@ -147,8 +154,15 @@ def stn(
     return SpatialNetwork((in_channels, *image_size), transformer, classifier)
 
 
+def voxels(*, num_classes: int, image_size: ImageSize, in_channels: int, dropout: float = 0.0) -> PlainNetwork:
+    """The cylindrical network's classifier on the voxels themselves: (N, C, size, size, size) -> logits."""
+    classifier = make_voxel_classifier("plain", num_classes=num_classes, in_channels=in_channels, dropout=dropout)
+    return PlainNetwork((in_channels, *_cube(image_size)), classifier)
+
+
 def cylindrical(
     *,
+    stack: VoxelStack,
     num_classes: int,
     image_size: ImageSize,
     in_channels: int,
@@ -163,18 +177,22 @@ def cylindrical(
     wrap: bool = True,
     dropout: float = 0.0,
 ) -> PolarNetwork:
-    """The cylindrical transformer network on cubes of voxels: (N, C, size, size, size) -> (N, num_classes)."""
+    """The cylindrical transformer network on cubes of voxels: (N, C, size, size, size) -> (N, num_classes).
+
+    The axis predictor is the paper's, four blocks of 5×5 over the slices as channels; before residual blocks,
+    which work at half the size, so does it.
+    """
     check_choice("origin", origin, ("learned", "center"))
-    size = image_size[0]
-    if image_size != (size, size):
-        raise InputError(f"the cylindrical network takes cubes: give image_size as one number, not {image_size}")
+    cube = _cube(image_size)
     predictor = None
     if origin == "learned":
-        channels = (in_channels * size, 32, 16, 8, 4)
-        blocks = [ConvBlock(c, d, kernel=5) for c, d in pairwise(channels)]
+        channels = (in_channels * cube[0], 32, 16, 8, 4)
+        strides = (1 if stack == "plain" else 2, 1, 1, 1)
+        sizes = zip(pairwise(channels), strides, strict=True)
+        blocks = [ConvBlock(c, d, kernel=5, stride=stride) for (c, d), stride in sizes]
         predictor = OriginPredictor(Blocks(*blocks), 4, activation=heatmap)
     transformer = CylindricalTransformer(
-        size,
+        cube[0],
         predictor,
         angles=angles,
         radii=radii,
@@ -183,7 +201,14 @@ def cylindrical(
         origin_jitter_px=origin_jitter_px,
         interpolation=interpolation,
     )
-    classifier = ConvStack(
-        in_channels, num_classes, CYLINDER_LAYERS, head_kernel=1, wrap=wrap, dropout=dropout, dims=3
+    classifier = make_voxel_classifier(
+        stack, num_classes=num_classes, in_channels=in_channels, wrap=wrap, dropout=dropout
     )
-    return PolarNetwork((in_channels, size, size, size), transformer, classifier)
+    return PolarNetwork((in_channels, *cube), transformer, classifier)
+
+
+def _cube(image_size: ImageSize) -> tuple[int, int, int]:
+    size = image_size[0]
+    if image_size != (size, size):
+        raise InputError(f"a network for voxels takes cubes: give image_size as one number, not {image_size}")
+    return size, size, size

@@ -1,4 +1,4 @@
-"""The stacks that classify an image, Cartesian or polar: S, B, L, ResNet32, and the 3-D stack.
+"""The stacks that classify an image, Cartesian or polar: S, B, L, ResNet32, and the two for voxels.
 
 Each has `features` (the last feature maps) and `score` (feature maps to logits); `forward` is one after the
 other.
@@ -16,7 +16,15 @@ from ..layers.blocks import Size, mean_response
 Layers = Sequence[tuple[int, Size]]
 """(filters, stride) of each block."""
 
+Stages = Sequence[tuple[int, int]]
+"""(filters, number of residual blocks) of each stage."""
+
 Stack = Literal["s", "b", "l", "resnet32"]
+VoxelStack = Literal["plain", "residual"]
+
+RESNET32: Stages = ((16, 5), (32, 5), (64, 5))
+VOXEL_LAYERS: Layers = [(32, 1), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (128, 2), (128, 1)]
+VOXEL_STAGES: Stages = ((32, 2), (64, 2), (128, 1))
 
 
 def halvings(image_size: tuple[int, int]) -> int:
@@ -78,18 +86,34 @@ class ConvStack(nn.Module):
 
 
 class ResNet(nn.Module):
-    """He et al.'s residual network for small images, 6n+2 layers deep: (N, C, H, W) -> (N, num_classes)."""
+    """A stem, stages of residual blocks, and the average of their feature maps: (N, C, …) -> (N, num_classes).
+
+    Every stage after the first has half the size of the one before. By default He et al.'s ResNet32.
+    """
 
     def __init__(
-        self, in_channels: int, num_classes: int, *, depth: int = 32, wrap: bool = False, dropout: float = 0.0
+        self,
+        in_channels: int,
+        num_classes: int,
+        *,
+        stages: Stages = RESNET32,
+        stem_kernel: int = 3,
+        stem_stride: int = 1,
+        wrap: bool = False,
+        dropout: float = 0.0,
+        dims: Literal[2, 3] = 2,
     ) -> None:
         super().__init__()
-        blocks = residual_stage(16, 16, (depth - 2) // 6, wrap=wrap)
-        blocks += residual_stage(16, 32, (depth - 2) // 6, stride=2, wrap=wrap)
-        blocks += residual_stage(32, 64, (depth - 2) // 6, stride=2, wrap=wrap)
-        self.features = Blocks(ConvBlock(in_channels, 16, wrap=wrap), *blocks)
-        self.dropout = ChannelDropout(64, dropout)
-        self.head = nn.Linear(64, num_classes)
+        channels = stages[0][0]
+        stem = ConvBlock(in_channels, channels, kernel=stem_kernel, stride=stem_stride, wrap=wrap, dims=dims)
+        blocks: list[ResidualBlock] = []
+        for index, (width, count) in enumerate(stages):
+            stride = 1 if index == 0 else 2
+            blocks += residual_stage(channels, width, count, stride=stride, wrap=wrap, dims=dims)
+            channels = width
+        self.features = Blocks(stem, *blocks)
+        self.dropout = ChannelDropout(channels, dropout)
+        self.head = nn.Linear(channels, num_classes)
 
     def score(self, features: Tensor) -> Tensor:
         """Feature maps -> logits."""
@@ -100,11 +124,17 @@ class ResNet(nn.Module):
 
 
 def residual_stage(
-    in_channels: int, channels: int, count: int, *, stride: int = 1, wrap: bool = False
+    in_channels: int,
+    channels: int,
+    count: int,
+    *,
+    stride: int = 1,
+    wrap: bool = False,
+    dims: Literal[2, 3] = 2,
 ) -> list[ResidualBlock]:
     """`count` residual blocks, the first of which changes width and size."""
-    first = ResidualBlock(in_channels, channels, stride=stride, wrap=wrap)
-    return [first, *(ResidualBlock(channels, channels, wrap=wrap) for _ in range(count - 1))]
+    first = ResidualBlock(in_channels, channels, stride=stride, wrap=wrap, dims=dims)
+    return [first, *(ResidualBlock(channels, channels, wrap=wrap, dims=dims) for _ in range(count - 1))]
 
 
 def make_classifier(
@@ -125,4 +155,19 @@ def make_classifier(
     return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout)
 
 
-CYLINDER_LAYERS: Layers = [(32, 1), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (128, 2), (128, 1)]
+def make_voxel_classifier(
+    stack: VoxelStack, *, num_classes: int, in_channels: int, wrap: bool = False, dropout: float = 0.0
+) -> ConvStack | ResNet:
+    """The classifier of voxels called `stack`: the paper's eight plain blocks, or residual ones at half size."""
+    if stack == "plain":
+        return ConvStack(in_channels, num_classes, VOXEL_LAYERS, head_kernel=1, wrap=wrap, dropout=dropout, dims=3)
+    return ResNet(
+        in_channels,
+        num_classes,
+        stages=VOXEL_STAGES,
+        stem_kernel=5,
+        stem_stride=2,
+        wrap=wrap,
+        dropout=dropout,
+        dims=3,
+    )

@@ -30,7 +30,9 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
     "stn_b": partial(builders.stn, stack="b"),
     "resnet32": partial(builders.plain, stack="resnet32", kernel=3),
     "ptn_resnet32": partial(builders.polar, stack="resnet32", origin="learned", kernel=3),
-    "cylindrical": builders.cylindrical,
+    "ccnn_3d": builders.voxels,
+    "cylindrical": partial(builders.cylindrical, stack="plain"),
+    "cylindrical_l": partial(builders.cylindrical, stack="residual"),
 }
 # scores summed over members; an option goes to every member that has it
 _SUMS: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}

@@ -95,7 +95,7 @@ class Streamed:
 
 
 def as_floats(images: Tensor, voxels: int | None) -> Tensor:
-    """Bytes as a model takes them: [0, 1] images, or packed voxels unpacked to `voxels`³."""
+    """Bytes as a model takes them: [0, 1] images, or packed voxels unpacked to grids of `voxels`³."""
     if voxels is not None:
         return unpack_voxels(images, voxels).float()
     return images.float() / 255

@@ -18,7 +18,7 @@ def folder_recipe(root: Path, *, model: str = "ptn_b", image_size: int = 64) -> 
     """
     if model not in list_models():
         raise unknown_name("model", model, list_models())
-    if model in ("cylindrical", "ptn_cnn_b"):
+    if model in ("ccnn_3d", "cylindrical", "cylindrical_l", "ptn_cnn_b"):
         raise InputError(f"{model} cannot be trained on a folder of images: take ptn_s, ptn_b or another one")
     options = {"root": str(root), "image_size": image_size}
     count = sum(len(files) for files in list_images(root)["train"].values())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data import Dataset, VoxelDataset
 from ..errors import InputError
@@ -74,8 +74,7 @@ class Run:
             raise InputError(f"{recipe.name}: {len(train)} training images are too few")
         if self.batch % self.shard.world:
             raise InputError(f"{recipe.name}: batch {self.batch} cannot be shared by {self.shard.world} processes")
-        self.model = build_model(recipe, train).to(self.device).train()
-        self.model.to(memory_format=self._layout())  # type: ignore[call-overload]
+        self.model = self._lay_out(build_model(recipe, train).to(self.device)).train()
         if self.parallel:
             synchronise_batch_norm(self.model)
         if self.fused:
@@ -105,12 +104,11 @@ class Run:
             if self.device.type == "cuda" and not self.parallel:
                 self.step.capture()
 
-    def _layout(self) -> torch.memory_format:
-        """How feature maps lie in memory: channels last where it is faster, in half precision on a GPU."""
-        if self.device.type != "cuda" or self.recipe.precision != "bf16":
-            return torch.contiguous_format
-        voxels = isinstance(self.data.train, VoxelDataset)
-        return torch.channels_last_3d if voxels else torch.channels_last
+    def _lay_out(self, model: Model) -> Model:
+        """`model` with feature maps channels last where that is faster: in half precision on a GPU."""
+        if self.device.type == "cuda" and self.recipe.precision == "bf16":
+            put_channels_last(model)
+        return model
 
     def on_stream(self) -> AbstractContextManager[Any]:
         """The CUDA stream of this run, where there is one."""
@@ -235,7 +233,7 @@ class Run:
 
     def _copy(self) -> Model:
         """The network as it stands, with averaged weights where the recipe averages, in evaluation mode."""
-        model = build(self.model.config).to(self.device)
+        model = self._lay_out(build(self.model.config).to(self.device))
         state = {key: value.clone() for key, value in self.model.state_dict().items()}
         model.load_state_dict(state | (self.step.average.shadow if self.step.average else {}))
         return model.eval()
@@ -254,7 +252,7 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
     if recipe.dropout:
         options["dropout"] = recipe.dropout
     if isinstance(train, VoxelDataset):
-        channels, image_size = 1, (train.size, train.size)
+        channels, image_size = train.channels, (train.size, train.size)
     else:
         channels, image_size = train.images.shape[1], (train.images.shape[2], train.images.shape[3])
     with torch.random.fork_rng(devices=[]):
@@ -269,6 +267,14 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
     if isinstance(train, Dataset) and isinstance(model, Network):
         model.set_normalization(*channel_statistics(train.images))
     return model
+
+
+def put_channels_last(model: nn.Module) -> None:
+    """Let the kernels of all convolutions, and so their feature maps, lie in memory with channels last."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    for parameter in model.parameters():
+        if parameter.dim() in formats:
+            parameter.data = parameter.data.contiguous(memory_format=formats[parameter.dim()])
 
 
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
