@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from ptn import similarity_warp
-from ptn.data.augment import augment
+from ptn import InputError, similarity_warp
+from ptn.data.augment import augment, noise_per_image
 
 
 def test_the_middle_of_the_noise_changes_nothing():
@@ -43,3 +43,60 @@ def test_volumes_turn_about_z():
     noise = torch.tensor([[1.0, 0.5, 0.5, 0.5]])
     out = augment(volumes, noise, rotation_deg=90)
     assert torch.allclose(out, volumes.rot90(1, (2, 3)), atol=1e-5)
+
+
+def neutral(*shape, **changed):
+    """Noise that changes nothing, but for the numbers at these places: turn, size, right, down, flip, depth, up."""
+    names = ("turn", "size", "right", "down", "flip", "depth", "up")
+    noise = torch.full(shape, 0.5)
+    for name, value in changed.items():
+        noise[:, names.index(name)] = value
+    return noise
+
+
+def test_every_other_image_is_mirrored_along_x():
+    noise = torch.cat((neutral(1, 7, flip=0.2), neutral(1, 7, flip=0.7)))
+    for shape, axis in (((2, 3, 5, 6), 3), ((2, 2, 6, 5, 4), 2)):
+        images = torch.rand(shape)
+        out = augment(images, noise, mirror=True)
+        assert torch.allclose(out[:1], images[:1].flip(axis), atol=1e-5)
+        assert torch.allclose(out[1:], images[1:], atol=1e-5)
+
+
+def test_volumes_are_scaled_and_moved_along_z():
+    z = torch.arange(33.0) - 16
+    volumes = torch.exp(-((z - 2) ** 2) / 18).expand(1, 1, 4, 4, 33)
+    out = augment(volumes, neutral(1, 7, depth=1.0, up=0.0), z_scale=(0.8, 1.25), z_shift_px=3)
+    expected = torch.exp(-(((z + 3) / 1.25 - 2) ** 2) / 18)
+    assert torch.allclose(out[0, 0, 1, 1], expected, atol=0.02)
+    still = augment(volumes, neutral(1, 7), z_scale=(0.8, 1.25), z_shift_px=3)
+    assert torch.allclose(still, volumes, atol=1e-5)
+
+
+def test_what_moves_out_along_z_is_gone_and_nothing_comes_in():
+    volumes = torch.ones(1, 1, 2, 2, 8)
+    out = augment(volumes, neutral(1, 7, up=1.0), z_shift_px=3)
+    assert torch.allclose(out[0, 0, 0, 0], torch.tensor([0.0, 0, 0, 1, 1, 1, 1, 1]))
+
+
+def test_images_have_no_z():
+    with pytest.raises(InputError, match="only volumes can be scaled and moved along z"):
+        augment(torch.rand(1, 1, 8, 8), neutral(1, 7), z_shift_px=1)
+
+
+def test_jitter_leaves_out_its_share_of_voxels_in_all_channels_at_once():
+    volumes = torch.ones(2, 2, 16, 16, 16)
+    count = noise_per_image(volumes.shape[1:], jitter=0.3)
+    assert count == 7 + 16**3
+    noise = torch.cat((neutral(2, 7), torch.rand(2, 16**3)), dim=1)
+    out = augment(volumes, noise, jitter=0.3)
+    assert torch.equal(out[:, 0], out[:, 1])
+    assert 0.27 < float((out < 0.5).float().mean()) < 0.33
+    assert torch.allclose(out[0, 0], (noise[0, 7:] >= 0.3).float().view(16, 16, 16), atol=1e-4)
+
+
+def test_only_what_is_asked_for_takes_random_numbers():
+    shape = (2, 8, 8, 8)
+    assert noise_per_image(shape) == 4
+    assert noise_per_image(shape, mirror=True) == noise_per_image(shape, z_shift_px=1.0) == 7
+    assert noise_per_image(shape, z_scale=(0.9, 1.1), jitter=0.1) == 7 + 512

@@ -81,7 +81,13 @@ def test_modelnet_shows_both_accuracies(made_up):
             dataset="modelnet40",
             row="Cylindrical Transformer",
             form="paper",
-            metrics={"instance_accuracy": instance, "class_accuracy": 87.0},
+            metrics={
+                "instance_accuracy": instance,
+                "class_accuracy": 87.0,
+                "mesh_count": 2446,
+                "mesh_instance_accuracy": instance + 0.2,
+                "mesh_class_accuracy": 87.3,
+            },
         )
         for seed, instance in enumerate((90.0, 91.0))
     ]
@@ -89,6 +95,7 @@ def test_modelnet_shows_both_accuracies(made_up):
     row = cells(text, "Cylindrical Transformer")
     assert (row["published"], row["ours, paper recipe"]) == ("89.9 / 86.5", "90.5 ± 0.7 / 87.0 ± 0.0 (n=2)")
     assert row["ours, modern recipe"] == ""
+    assert row["meshes only"] == "90.7 / 87.3"
     assert cells(text, "VoxNet (quoted)")["published"] == "– / 83.0"
     assert cells(text, "Cylindrical Transformer strong")["ours, modern recipe"] == "missing"
 

@@ -1,6 +1,8 @@
 """A recipe says everything; its settings can be changed by name, and mistakes name the nearest."""
 
+import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -46,8 +48,32 @@ def test_every_row_of_the_paper_that_is_ours_to_train_has_a_recipe_in_both_forms
     ours = {(p.table, p.row, form) for p in PUBLISHED if not p.quoted for form in p.forms}
     recipes = [find_recipe(name) for name in recipe_names()]
     filled = {(row.table, row.row, recipe.form) for recipe in [*recipes, *sum_recipes()] for row in recipe.rows}
-    later = {row for row in ours - filled if row[0] == "modelnet40"}  # the strong form has an experiment of its own
-    assert ours - filled - later == set()
+    assert ours - filled == set()
+
+
+def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each():
+    paper = find_recipe("modelnet40/cylindrical/paper+")
+    for name in ("modelnet40/ccnn_3d/paper+", "modelnet40/cylindrical/paper+/fixed-axis"):
+        assert replace(find_recipe(name), model=paper.model).sha256 == paper.sha256
+    for name in recipe_names():
+        if name.startswith("modelnet40/") and "/paper+" in name:
+            turned, still = find_recipe(name), find_recipe(name.replace("paper+", "paper"))
+            assert still.rows[0].row == f"{turned.rows[0].row}, no rotation aug."
+            assert (still.augment.active, still.epochs) == (False, turned.epochs // 2)
+            assert replace(still, augment=turned.augment, epochs=turned.epochs).sha256 == turned.sha256
+
+
+def test_ways_to_augment_that_are_not_used_leave_the_hash_alone():
+    """Records that are older than mirroring and jitter keep the hash they have."""
+    recipe = find_recipe(RECIPE)
+    known = recipe.to_dict()
+    known = {key: value for key, value in known.items() if key not in ("name", "form", "rows", "seed")}
+    older = ("rotation_deg", "scale", "shift_px", "interpolation")
+    known["augment"] = {key: known["augment"][key] for key in older}
+    assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    for change in ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}):
+        settings = {f"augment.{key}": value for key, value in change.items()}
+        assert override(recipe, settings).sha256 != recipe.sha256
 
 
 def test_sums_are_of_recipes_that_exist():

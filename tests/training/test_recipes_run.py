@@ -10,14 +10,15 @@ from ptn.data.catalog import dataset_info
 from ptn.training import Run, RunData, find_recipe, recipe_names
 
 
-def stand_in(name, count):
-    """Random data with the shape and classes of a data set of the catalog."""
+def stand_in(name, count, *, occupancy="surface", **_):
+    """Random data with the shape and classes of a data set of the catalog; voxels smaller, to be quick."""
     info = dataset_info(name)
     labels = torch.arange(count) % info.classes
     classes = tuple(map(str, range(info.classes)))
     if len(info.shape) == 4:
-        packed = torch.randint(0, 256, (count, 32**3 // 8), dtype=torch.uint8)
-        return VoxelDataset(name, "train", packed, 32, labels, classes)
+        channels = len(occupancy.split("+"))
+        packed = torch.randint(0, 256, (count, channels * 16**3 // 8), dtype=torch.uint8)
+        return VoxelDataset(name, "train", packed, 16, labels, classes)
     images = torch.randint(0, 256, (count, *info.shape), dtype=torch.uint8)
     return Dataset(name, "train", images, labels, classes)
 
@@ -26,7 +27,7 @@ def stand_in(name, count):
 def test_every_recipe_builds_and_takes_one_step(name):
     recipe = find_recipe(name)
     recipe = replace(recipe, batch=4, epochs=1, precision="fp32")
-    run = Run(recipe, RunData(stand_in(recipe.data.name, 4)), torch.device("cpu"))
+    run = Run(recipe, RunData(stand_in(recipe.data.name, 4, **recipe.data.options)), torch.device("cpu"))
     before = run.model.classifier.head.weight.detach().clone()
     next(run.steps())
     assert int(run.step.count) == 1

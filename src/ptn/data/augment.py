@@ -1,14 +1,30 @@
 """Training images turned, scaled and moved at random: batched, on their own device, from given random numbers."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from ..errors import InputError
 from ..geometry import similarity_warp
 from ..geometry.interpolate import Interpolation
 
-NOISE_PER_IMAGE = 4
+Range = tuple[float, float]
+UNCHANGED: Range = (1.0, 1.0)
+
+
+def noise_per_image(
+    shape: Sequence[int],
+    *,
+    mirror: bool = False,
+    z_scale: Range = UNCHANGED,
+    z_shift_px: float = 0.0,
+    jitter: float = 0.0,
+) -> int:
+    """How many random numbers `augment` takes for an image of `shape` (C, …) with these options."""
+    more = mirror or z_scale != UNCHANGED or z_shift_px != 0 or jitter != 0
+    return 4 + 3 * more + (math.prod(shape[1:]) if jitter else 0)
 
 
 def augment(
@@ -16,21 +32,59 @@ def augment(
     noise: Tensor,
     *,
     rotation_deg: float = 0.0,
-    scale: tuple[float, float] = (1.0, 1.0),
+    scale: Range = UNCHANGED,
     shift_px: float = 0.0,
+    mirror: bool = False,
+    z_scale: Range = UNCHANGED,
+    z_shift_px: float = 0.0,
+    jitter: float = 0.0,
     interpolation: Interpolation = "bilinear",
 ) -> Tensor:
-    """`images` (N, C, H, W) or volumes (N, C, X, Y, Z), each warped by a random similarity of its own.
+    """`images` (N, C, H, W) or volumes (N, C, X, Y, Z), each changed by random numbers of its own.
 
-    Turned by up to `rotation_deg` either way, scaled between the two of `scale` evenly in the logarithm, moved by
-    up to `shift_px` along x and y. `noise` (N, 4), uniform in [0, 1), is all the randomness there is.
+    Every pixel or voxel is left out with probability `jitter`, in all channels at once; every other image is a
+    `mirror` image, -x for x. Volumes are scaled along z between the two of `z_scale`, evenly in the logarithm, and
+    moved along z by up to `z_shift_px`. Then all are turned (volumes about z) by up to `rotation_deg` either way,
+    scaled along x and y between the two of `scale` and moved by up to `shift_px` along both.
+    `noise` (N, `noise_per_image`), uniform in [0, 1), is all the randomness there is.
     """
-    turn, size, right, down = noise.unbind(dim=1)
-    smallest, largest = (math.log(factor) for factor in scale)
+    turn, size, right, down = noise[:, :4].unbind(dim=1)
+    if noise.shape[1] > 4:
+        flip, depth, up = noise[:, 4:7].unbind(dim=1)
+        if jitter:
+            kept = noise[:, 7:].view(len(images), 1, *images.shape[2:]) >= jitter
+            images = images * kept
+        if mirror:
+            x_axis = 2 if images.dim() == 5 else 3
+            images = torch.where(_per_image(flip < 0.5, images), images.flip(x_axis), images)
+        if z_scale != UNCHANGED or z_shift_px:
+            images = _warp_z(images, _between(z_scale, depth), (2 * up - 1) * z_shift_px)
     return similarity_warp(
         images,
         rotation=(2 * turn - 1) * math.radians(rotation_deg),
-        scale=torch.exp(smallest + size * (largest - smallest)),
+        scale=_between(scale, size),
         shift_px=torch.stack((2 * right - 1, 2 * down - 1), dim=1) * shift_px,
         interpolation=interpolation,
     )
+
+
+def _between(limits: Range, noise: Tensor) -> Tensor:
+    """A factor between the two of `limits`, evenly in the logarithm."""
+    smallest, largest = (math.log(factor) for factor in limits)
+    return torch.exp(smallest + noise * (largest - smallest))
+
+
+def _per_image(values: Tensor, images: Tensor) -> Tensor:
+    return values.view(-1, *(1,) * (images.dim() - 1))
+
+
+def _warp_z(volumes: Tensor, scale: Tensor, shift_px: Tensor) -> Tensor:
+    """Volumes (N, C, X, Y, Z) with what is at z from the middle brought to scale·z + shift_px, linearly."""
+    if volumes.dim() != 5:
+        raise InputError(f"only volumes can be scaled and moved along z; got shape {tuple(volumes.shape)}")
+    z = torch.arange(volumes.shape[-1], dtype=scale.dtype, device=volumes.device)
+    middle = (len(z) - 1) / 2
+    source = (z - middle - shift_px[:, None]) / scale[:, None] + middle
+    # row w of a sample's matrix has the shares of the input's slices in the output's slice w
+    shares = (1 - (source[:, :, None] - z).abs()).clamp(min=0).to(volumes.dtype)
+    return (volumes.flatten(1, 3) @ shares.mT).view_as(volumes)

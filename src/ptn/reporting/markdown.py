@@ -47,6 +47,7 @@ def _columns(table: Table) -> dict[str, list[str]]:
         ours = [row.results.get(form) for row in table.rows]
         columns[f"ours, {form} recipe"] = [_ours(result, digits, accuracy=info.accuracy) for result in ours]
     columns |= {
+        "meshes only": [_both(_of_meshes(result, digits) for result in row) for row in results],
         "params publ.": [_rounded(row.params) for row in known],
         "params ours": [_both(_count(result.params) for result in row) for row in results],
         "s/epoch publ.": [_seconds(row.seconds_per_epoch) for row in known],
@@ -83,6 +84,12 @@ def _ours(result: Result | None, digits: int, *, accuracy: bool) -> str:
     if accuracy:
         spread += f" / {_spread(result.class_mean, result.class_std, digits)}"
     return f"{spread} ({', '.join([f'n={result.n}', *failed])})"
+
+
+def _of_meshes(result: Result, digits: int) -> str:
+    if result.mesh_mean is None:
+        return ""
+    return f"{result.mesh_mean:.{digits}f} / {result.mesh_class_mean:.{digits}f}"
 
 
 def _spread(mean: float | None, std: float | None, digits: int) -> str:

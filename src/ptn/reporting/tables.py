@@ -20,7 +20,8 @@ class Result:
     """What the finished runs of one row in one form say; without any, `n` is 0 and all numbers are None.
 
     `mean` and `std` (over samples, None for a single run) are of the error in %, or of the instance accuracy
-    on ModelNet40, where the class accuracy has its own. `failed` counts runs that failed.
+    on ModelNet40, where the class accuracy has its own, and both are also known without the shapes that had no
+    mesh. `failed` counts runs that failed.
     """
 
     model: str | None
@@ -29,6 +30,8 @@ class Result:
     std: float | None = None
     class_mean: float | None = None
     class_std: float | None = None
+    mesh_mean: float | None = None
+    mesh_class_mean: float | None = None
     params: int | None = None
     seconds_per_epoch: float | None = None
     failed: int = 0
@@ -175,9 +178,14 @@ def _result(published: PublishedRow, records: list[Record], failed: int) -> Resu
     newest = max(records, key=_started)
     class_mean: float | None = None
     class_std: float | None = None
+    mesh_mean: float | None = None
+    mesh_class_mean: float | None = None
     if TABLES[published.table].accuracy:
         mean, std = _statistics([_metric(record, "instance_accuracy") for record in records])
         class_mean, class_std = _statistics([_metric(record, "class_accuracy") for record in records])
+        if all("mesh_count" in record.metrics for record in records):
+            mesh_mean, _ = _statistics([_metric(record, "mesh_instance_accuracy") for record in records])
+            mesh_class_mean, _ = _statistics([_metric(record, "mesh_class_accuracy") for record in records])
     else:
         mean, std = _statistics([record.test_error for record in records if record.test_error is not None])
     seconds = [record.seconds_per_epoch for record in records if record.seconds_per_epoch is not None]
@@ -188,6 +196,8 @@ def _result(published: PublishedRow, records: list[Record], failed: int) -> Resu
         std=std,
         class_mean=class_mean,
         class_std=class_std,
+        mesh_mean=mesh_mean,
+        mesh_class_mean=mesh_class_mean,
         params=newest.params,
         seconds_per_epoch=statistics.fmean(seconds) if seconds else None,
         failed=failed,

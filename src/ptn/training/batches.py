@@ -12,7 +12,7 @@ from ..data.dataset import unpack_voxels
 
 class Batches(Protocol):
     """A source of batches. `start` gives it the samples of an epoch, (steps, batch); `prepare` is called before
-    each step, on the host; `load` is part of the step itself, captured with it."""
+    each step, on the host; `load` is part of the step itself, captured with it, and gives images of `shape`."""
 
     steps: int
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class Resident:
         self.images = source.to(device)
         self.labels = data.labels.to(device)
         self.steps = steps
-        self.shape = tuple(source.shape[1:])
+        self.shape = image_shape(data)
         self.order = torch.zeros(steps, batch, dtype=torch.int64, device=device)
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
 
@@ -72,8 +72,8 @@ class Streamed:
         self.workers = workers
         self.pin = device.type == "cuda"
         self.steps = steps
-        self.shape = tuple(source.shape[1:])
-        self.images = torch.zeros(batch, *self.shape, dtype=source.dtype, device=device)
+        self.shape = image_shape(data)
+        self.images = torch.zeros(batch, *source.shape[1:], dtype=source.dtype, device=device)
         self.labels = torch.zeros(batch, dtype=torch.int64, device=device)
 
     def start(self, order: Tensor, position: int) -> None:
@@ -92,6 +92,13 @@ class Streamed:
 
     def load(self) -> tuple[Tensor, Tensor]:
         return as_floats(self.images, self.voxels), self.labels
+
+
+def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
+    """The shape of one image, channels first; of voxels unpacked."""
+    if isinstance(data, VoxelDataset):
+        return data.channels, data.size, data.size, data.size
+    return tuple(data.images.shape[1:])
 
 
 def as_floats(images: Tensor, voxels: int | None) -> Tensor:

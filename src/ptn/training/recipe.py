@@ -4,10 +4,11 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
+from ..data.augment import noise_per_image
 from ..errors import InputError, check_choice, unknown_name
 from ..evaluation.compute import PRECISIONS, Precision
 from ..geometry.interpolate import INTERPOLATIONS, Interpolation
@@ -76,21 +77,36 @@ class AugmentSpec:
     """How each training image is turned, scaled and moved afresh every time it is seen.
 
     A turn up to `rotation_deg` either way, a scale between the two of `scale` (evenly in its logarithm), a
-    shift up to `shift_px` along x and y.
+    shift up to `shift_px` along x and y; `mirror` turns every other image over, `jitter` is the share of pixels
+    or voxels left out; volumes may be scaled and moved along z too.
     """
 
     rotation_deg: float = 0.0
     scale: tuple[float, float] = (1.0, 1.0)
     shift_px: float = 0.0
+    mirror: bool = False
+    z_scale: tuple[float, float] = (1.0, 1.0)
+    z_shift_px: float = 0.0
+    jitter: float = 0.0
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        _check("augment.scale", self.scale, 0 < self.scale[0] <= self.scale[1], "two positive numbers in order")
+        for name in ("scale", "z_scale"):
+            smallest, largest = getattr(self, name)
+            given = (smallest, largest)
+            _check(f"augment.{name}", given, 0 < smallest <= largest, "two positive numbers in order")
+        _check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
 
     @property
     def active(self) -> bool:
-        return self.rotation_deg != 0 or self.scale != (1.0, 1.0) or self.shift_px != 0
+        return self != AugmentSpec(interpolation=self.interpolation)
+
+    def noise_per_image(self, shape: Sequence[int]) -> int:
+        """How many random numbers an image of `shape` (C, …) needs."""
+        return noise_per_image(
+            shape, mirror=self.mirror, z_scale=self.z_scale, z_shift_px=self.z_shift_px, jitter=self.jitter
+        )
 
 
 @dataclass(frozen=True)
@@ -147,10 +163,17 @@ class Recipe:
 
     @property
     def sha256(self) -> str:
-        """The hash of what the recipe says about training: not of its names, rows or seed."""
+        """The hash of what the recipe says about training: not of its names, rows or seed.
+
+        Ways to augment that are newer than some records are left out where they are not used: those records keep
+        their hash.
+        """
         said = self.to_dict()
         for key in ("name", "form", "rows", "seed"):
             said.pop(key)
+        for key in ("mirror", "z_scale", "z_shift_px", "jitter"):
+            if said["augment"][key] == getattr(AugmentSpec, key):
+                said["augment"].pop(key)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..data import Dataset, VoxelDataset
-from ..evaluation import evaluate, origin_error_px
+from ..data.subset import subset
+from ..evaluation import AZIMUTHS, accuracy_by_azimuth, evaluate, origin_error_px, scores
 from ..models import Model, count_parameters, save_weights
 from .recipe import Recipe, Row
 from .records import Record, describe_device, git_commit
@@ -47,7 +49,8 @@ def measure(
 ) -> tuple[float, dict[str, Any]]:
     """Error in % and what else is worth keeping of a network's answers, averaged over `rotations`."""
     start = time.perf_counter()
-    result = evaluate(model, test, rotations=rotations, precision=recipe.precision)
+    answers = scores(model, test, rotations=rotations, precision=recipe.precision)
+    result = evaluate(answers, test)
     metrics: dict[str, Any] = {
         "source": test.meta.get("source"),
         "test_count": result.n,
@@ -59,7 +62,23 @@ def measure(
     if rotations == 1 and "center" in test.meta and recipe.model.name.startswith("ptn"):
         median, p90 = origin_error_px(model, test)
         metrics |= {"origin_error_px_median": round(median, 3), "origin_error_px_p90": round(p90, 3)}
+    if "from_points" in test.meta:
+        metrics |= _of_meshes_alone(answers, test)
+    if rotations == 1 and isinstance(test, VoxelDataset):
+        curve = accuracy_by_azimuth(model, test, precision=recipe.precision)
+        metrics |= {"azimuth_deg": list(AZIMUTHS), "azimuth_accuracy": [round(value, 4) for value in curve]}
     return result.error, metrics
+
+
+def _of_meshes_alone(answers: Tensor, test: Dataset | VoxelDataset) -> dict[str, Any]:
+    """The accuracies without the shapes that were filled in from points, for want of a mesh."""
+    rows = (~test.meta["from_points"]).nonzero()[:, 0]
+    result = evaluate(answers[rows], subset(test, rows))
+    return {
+        "mesh_count": result.n,
+        "mesh_class_accuracy": round(result.class_accuracy, 4),
+        "mesh_instance_accuracy": round(result.accuracy, 4),
+    }
 
 
 def make_record(run: Run, row: Row | None, *, error: float | None, metrics: dict[str, Any], status: Any) -> Record:

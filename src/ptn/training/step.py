@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.augment import NOISE_PER_IMAGE, augment
+from ..data.augment import augment
 from ..layers import random_layers
 from .batches import Batches
 from .optimise import AveragedWeights, learning_rates, make_optimiser
@@ -145,7 +145,9 @@ class TrainingStep:
 
     def _make_noise(self, batch: int) -> list[tuple[Tensor, Tensor]]:
         """Pairs of (numbers for the whole batch, this shard's part of them), the first pair for augmentation."""
-        shapes: list[tuple[int, ...]] = [(batch, NOISE_PER_IMAGE)] if self.recipe.augment.active else []
+        shapes: list[tuple[int, ...]] = []
+        if self.recipe.augment.active:
+            shapes.append((batch, self.recipe.augment.noise_per_image(self.batches.shape)))
         layers = random_layers(self.model)
         shapes += [layer.noise_shape(batch) for layer in layers]
         pairs = []
@@ -188,6 +190,10 @@ def classify(
             rotation_deg=spec.rotation_deg,
             scale=spec.scale,
             shift_px=spec.shift_px,
+            mirror=spec.mirror,
+            z_scale=spec.z_scale,
+            z_shift_px=spec.z_shift_px,
+            jitter=spec.jitter,
             interpolation=spec.interpolation,
         )
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):

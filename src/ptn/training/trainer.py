@@ -18,7 +18,7 @@ from ..evaluation.compute import set_float32
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.zoo import build
-from .batches import Batches, Resident, Streamed, epoch_order, fits
+from .batches import Batches, Resident, Streamed, epoch_order, fits, image_shape
 from .checkpoint import load_checkpoint, restore, save_checkpoint
 from .distributed import synchronise_batch_norm
 from .recipe import Recipe
@@ -251,16 +251,13 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
         options["origin_jitter_px"] = recipe.origin_jitter_px
     if recipe.dropout:
         options["dropout"] = recipe.dropout
-    if isinstance(train, VoxelDataset):
-        channels, image_size = train.channels, (train.size, train.size)
-    else:
-        channels, image_size = train.images.shape[1], (train.images.shape[2], train.images.shape[3])
+    channels, height, width, *_ = image_shape(train)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = create_model(
             recipe.model.name,
             num_classes=len(train.classes),
-            image_size=image_size,
+            image_size=(height, width),
             in_channels=channels,
             **options,
         )
