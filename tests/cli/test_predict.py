@@ -26,8 +26,8 @@ def weights(tmp_path):
     return save(tmp_path / "bees.safetensors", classes=json.dumps(["ant", "bee", "cow"]))
 
 
-def save(path, model="ptn_s", **metadata):
-    network = ptn.create_model(model, image_size=20, num_classes=3)
+def save(path, model="ptn_s", image_size=20, in_channels=1, **metadata):
+    network = ptn.create_model(model, image_size=image_size, in_channels=in_channels, num_classes=3)
     torch.nn.init.zeros_(network.classifier.head.weight)
     with torch.no_grad():
         network.classifier.head.bias.copy_(torch.tensor([math.log(p) for p in (1 / 12, 3 / 4, 1 / 6)]))
@@ -108,13 +108,54 @@ def test_overlays_never_meet_nor_fall_on_an_image(ptn_cli, weights, pictures, tm
     assert marked.read_bytes() == before
 
 
+@pytest.fixture
+def meshes(tmp_path):
+    """A box in each format."""
+    trimesh = pytest.importorskip("trimesh")
+    pytest.importorskip("scipy")
+    paths = [tmp_path / f"box.{kind}" for kind in ("off", "ply", "stl", "obj")]
+    for path in paths:
+        trimesh.creation.box((1, 2, 3)).export(path)
+    return paths
+
+
+def test_a_line_for_each_mesh(ptn_cli, meshes, tmp_path):
+    names = json.dumps(["ant", "bee", "cow"])
+    for channels, options in ((1, {"occupancy": "solid"}), (2, {"occupancy": "surface+solid", "size": 32})):
+        path = tmp_path / f"voxels{channels}.safetensors"
+        save(path, "ccnn_3d", 32, channels, classes=names, dataset_options=json.dumps(options))
+        outcome = ptn_cli("predict", path, *meshes)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.splitlines() == [f"{mesh}\tbee\t75.0%" for mesh in meshes]
+
+
+def test_what_is_no_mesh_is_an_error_line_and_the_others_are_printed(ptn_cli, meshes, pictures, tmp_path):
+    weights = save(tmp_path / "voxels.safetensors", "cylindrical", 32)
+    broken, flat = tmp_path / "broken.off", tmp_path / "flat.off"
+    broken.write_text("OFF\n3 1 0\n0 0 0\n")
+    flat.write_text("OFF\n3 1 0\n5 5 5\n5 5 5\n5 5 5\n3 0 1 2\n")
+    bad = [broken, flat, tmp_path / "none.ply", pictures[0]]
+    outcome = ptn_cli("predict", weights, meshes[0], *bad, "--overlay", tmp_path / "seen")
+    assert outcome.code == 2
+    assert outcome.out == f"{meshes[0]}\t1\t75.0%\n"
+    lines = outcome.err.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("ptn: ") and str(path) in line for line, path in zip(lines, bad, strict=True))
+    assert "cannot be scaled into the grid" in lines[1]
+    assert "No such file" in lines[2]
+    assert "unknown mesh format" in lines[3]
+    assert ".off, .ply, .stl, .obj" in lines[3]
+    picture = np.asarray(Image.open(tmp_path / "seen" / "box.overlay.png"))
+    assert picture[192, 192].tolist() == [40, 230, 90]  # the axis, from above
+
+
 def test_mistakes_are_one_line(ptn_cli, weights, pictures, tmp_path):
     (tmp_path / "blocked").write_text("a file where a folder should be")
     voxels = save(tmp_path / "voxels.safetensors", model="cylindrical")
     mistakes = {
         "no weights at": [tmp_path / "none.safetensors", pictures[0]],
         "weights are a .safetensors file": [pictures[0], pictures[0]],
-        "which no image file holds": [voxels, pictures[0]],
+        "which no image file holds, nor do meshes become surface of that size": [voxels, pictures[0]],
         "cannot create folder": [weights, pictures[0], "--overlay", tmp_path / "blocked" / "out"],
         "unknown device": [weights, pictures[0], "--device", "gpu"],
     }

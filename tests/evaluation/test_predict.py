@@ -7,8 +7,10 @@ from PIL import Image
 
 import ptn
 from ptn.data.folder import load_folder
+from ptn.data.formats import read_mesh
+from ptn.data.voxelize import voxelize
 from ptn.errors import InputError
-from ptn.evaluation import overlay, predict_files
+from ptn.evaluation import overlay, predict_files, scores
 
 NAMES = ("ant", "bee", "cow")
 
@@ -131,3 +133,40 @@ def test_a_uniform_heatmap_and_a_long_name_do_no_harm():
     image = torch.randint(0, 255, (3, 300, 40), dtype=torch.uint8)
     picture = overlay(image, (1.0, -1.0), torch.ones(5, 5), caption="a very long name of a class indeed (12.3%)")
     assert np.array_equal(np.asarray(picture)[20:300, :20], image.permute(1, 2, 0).numpy()[20:, :20])
+
+
+def write_wedge(path):
+    """A closed wedge, higher towards +x, wider along y."""
+    corners = [(0, 0, 0), (1, 0, 0), (1, 2, 0), (0, 2, 0), (1, 0, 1), (1, 2, 1)]
+    faces = [(0, 1, 2), (0, 2, 3), (0, 1, 4), (3, 5, 2), (1, 2, 5), (1, 5, 4), (0, 4, 5), (0, 5, 3)]
+    lines = [f"{len(corners)} {len(faces)} 0", *(" ".join(map(str, row)) for row in corners)]
+    path.write_text("\n".join(["OFF", *lines, *(f"3 {a} {b} {c}" for a, b, c in faces)]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("channels", "occupancy"), [(1, "solid"), (2, None)])
+def test_meshes_are_voxelised_for_networks_of_voxels(tmp_path, channels, occupancy):
+    pytest.importorskip("scipy")
+    path = write_wedge(tmp_path / "wedge.off")
+    model = ptn.create_model("cylindrical", image_size=32, in_channels=channels, num_classes=3).eval()
+    kind = occupancy or "surface+solid"
+    grids = torch.from_numpy(voxelize(*read_mesh(path), occupancy=kind)).view(1, channels, 32, 32, 32)
+    (prediction,), faults = predict_files(model, NAMES, [path], occupancy=occupancy, top=3)
+    assert faults == []
+    expected = scores(model, grids.float())[0]
+    assert dict(prediction.top) == pytest.approx(dict(zip(NAMES, expected.tolist(), strict=True)), abs=1e-5)
+    seen = prediction.image
+    assert seen.shape == (1, 32, 32)
+    assert torch.equal(seen[0] > 0, grids[0].any(dim=0).any(dim=2).T)
+    columns = seen[0, 16][seen[0, 16] > 0].tolist()
+    assert columns == sorted(columns)  # the wedge is higher, and so brighter, towards +x
+    assert columns[-1] > columns[0] + 50
+
+
+def test_the_occupancy_must_fit_the_network(tmp_path):
+    path = write_wedge(tmp_path / "wedge.off")
+    model = ptn.create_model("ccnn_3d", image_size=32, num_classes=3)
+    with pytest.raises(InputError, match=r"takes \(1, 32, 32, 32\), .* nor do meshes become surface\+solid"):
+        predict_files(model, NAMES, [path], occupancy="surface+solid")
+    with pytest.raises(InputError, match="unknown occupancy 'sold'; did you mean 'solid'"):
+        predict_files(model, NAMES, [path], occupancy="sold")

@@ -1,4 +1,4 @@
-"""`ptn predict`: what trained weights say about image files."""
+"""`ptn predict`: what trained weights say about image files, or about meshes."""
 
 import json
 import sys
@@ -23,7 +23,13 @@ def predict_images(
         str,
         typer.Argument(help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist.", show_default=False),
     ],
-    images: Annotated[list[Path], typer.Argument(help="Image files, of any size.", show_default=False)],
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Image files, of any size; for a network of voxels, meshes: .off, .ply, .stl or .obj, z up.",
+            show_default=False,
+        ),
+    ],
     overlay: Annotated[
         Path | None,
         typer.Option(
@@ -35,7 +41,7 @@ def predict_images(
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
-    """Print each image's class and probability: a line with tabs, or with --top several of them.
+    """Print the class and probability of each image or mesh: a line with tabs, or with --top several of them.
 
     A file that cannot be read is a line on standard error; the others are predicted, and the exit status is 2.
     """
@@ -53,7 +59,14 @@ def predict_images(
         for start in range(0, len(images), step):
             chosen = images[start : start + step]
             predictions, faults = predict_files(
-                network.model, network.class_names, chosen, batch=step, top=top, fit=network.fit, device=place
+                network.model,
+                network.class_names,
+                chosen,
+                batch=step,
+                top=top,
+                fit=network.fit,
+                occupancy=network.dataset_options.get("occupancy"),
+                device=place,
             )
             for prediction in predictions:
                 target = targets.get(prediction.path)

@@ -1,6 +1,6 @@
-"""What a model says about image files, and a picture of where it looked."""
+"""What a model says about image files or meshes, and a picture of where it looked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.folder import FITS, Fit, read_fitted
+from ..data.folder import FITS, Fit, FittedImage, read_fitted
+from ..data.mesh_files import read_voxels, seen_from_above
+from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
 from ..errors import InputError, check_choice
 from ..models import Model
 from .classify import check_finite
@@ -37,7 +39,8 @@ class Prediction:
     """What a model says about one file.
 
     `top` has the likeliest classes with their probabilities, the likeliest first. `image` uint8 (C, H, W) is
-    what the model saw; `origin` (x, y) in [-1, 1] of it and `heatmap` (h, w) are None if the model has none.
+    what the model saw, a mesh's voxels from above; `origin` (x, y) in [-1, 1] of it and `heatmap` (h, w) are None
+    if the model has none.
     """
 
     path: Path
@@ -64,11 +67,14 @@ def predict_files(
     batch: int | None = None,
     top: int = 5,
     fit: Fit = "resize",
+    occupancy: Occupancy | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[list[Prediction], list[Fault]]:
     """What `model` says about the images in `paths`, in their order, and the files that could not be read.
 
     Images are brought to the model's size and channels as `load_folder` does; `fit` is what it was trained with.
+    For a model of voxels the files are meshes, voxelised as ModelNet's are; `occupancy` is what it was trained
+    with, by default the surface, and the solid too if it takes two channels.
 
     Args:
         classes: the names of the model's labels.
@@ -76,10 +82,7 @@ def predict_files(
         top: how many classes a prediction names.
         device: where to compute; None is where the model is. A model that is elsewhere moves, and stays there.
     """
-    channels, *size = model.input_shape
-    check_choice("fit", fit, FITS)
-    if len(size) != 2 or channels not in (1, 3):
-        raise InputError(f"{model.config.name} takes {tuple(model.input_shape)}, which no image file holds")
+    read = _reader(model, fit, occupancy)
     if len(classes) != model.config.num_classes:
         raise InputError(f"the model has {model.config.num_classes} classes; got {len(classes)} names for them")
     if top < 1 or (batch is not None and batch < 1):
@@ -93,7 +96,7 @@ def predict_files(
     for start in range(0, len(paths), step):
         chosen = paths[start : start + step]
         with ThreadPoolExecutor() as pool:
-            results = list(pool.map(lambda path: read_fitted(path, (size[0], size[1]), channels, fit), chosen))
+            results = list(pool.map(read, chosen))
         images: list[Tensor] = []
         readable: list[Path] = []
         for path, result in zip(chosen, results, strict=True):
@@ -107,13 +110,35 @@ def predict_files(
     return predictions, faults
 
 
+def _reader(model: Model, fit: Fit, occupancy: Occupancy | None) -> Callable[[Path], FittedImage]:
+    """How a file becomes what `model` takes."""
+    channels, *size = model.input_shape
+    check_choice("fit", fit, FITS)
+    if len(size) == 2 and channels in (1, 3):
+        return lambda path: read_fitted(path, (size[0], size[1]), channels, fit)
+    kind = occupancy or ("surface" if channels == 1 else "surface+solid")
+    check_choice("occupancy", kind, OCCUPANCIES)
+    if len(size) != 3 or size[0] not in SIZES or len(kind.split("+")) != channels:
+        takes = f"{model.config.name} takes {tuple(model.input_shape)}"
+        raise InputError(f"{takes}, which no image file holds, nor do meshes become {kind} of that size")
+
+    def read(path: Path) -> FittedImage:
+        try:
+            return FittedImage(read_voxels(path, size=size[0], occupancy=kind), "", "")
+        except InputError as error:
+            return FittedImage(None, "", str(error))
+
+    return read
+
+
 def _predict(
     model: Model, classes: Sequence[str], paths: Sequence[Path], images: Tensor, top: int
 ) -> Iterator[Prediction]:
-    """A prediction for each path, whose image is at the same place in `images` (N, C, H, W)."""
+    """A prediction for each path, whose image (N, C, H, W) or volume is at the same place in `images`."""
     place, dtype = placement(model)
+    volumes = images.dim() == 5
     with precision_of("fp32", place):
-        seen = model.explain(images.to(place).to(dtype) / 255)
+        seen = model.explain(images.to(place).to(dtype) / (1 if volumes else 255))
     answers = seen.logits.float().softmax(dim=1).cpu()
     check_finite(answers)
     best = answers.topk(min(top, len(classes)))
@@ -125,7 +150,8 @@ def _predict(
             x, y = seen.origins[index].tolist()
             origin = (x, y)
         heatmap = None if seen.heatmaps is None else seen.heatmaps[index].cpu()
-        yield Prediction(path, *ranking[0], ranking, origin, images[index], heatmap)
+        image = seen_from_above(images[index]) if volumes else images[index]
+        yield Prediction(path, *ranking[0], ranking, origin, image, heatmap)
 
 
 def overlay(
