@@ -122,7 +122,7 @@ def _table(name: str, everything: list[Record]) -> Table:
     groups: dict[_Key, list[Record]] = defaultdict(list)
     for record in {(record.identity, record.started): record for record in records}.values():  # files may overlap
         groups[record.dataset, record.row or "", record.form].append(record)
-    finished = {key: _newest(group) for key, group in groups.items()}
+    finished = {key: newest(group) for key, group in groups.items()}
     counted = [record for group in finished.values() for record in group]
     return Table(
         name=name,
@@ -159,7 +159,7 @@ def _row(published: PublishedRow, groups: dict[_Key, list[Record]], finished: di
     return TableRow(published, results)
 
 
-def _newest(records: Iterable[Record]) -> list[Record]:
+def newest(records: Iterable[Record]) -> list[Record]:
     """The finished run of each seed, the one started last where there are several."""
     by_seed: dict[int, Record] = {}
     for record in sorted(records, key=_started):
