@@ -1,4 +1,4 @@
-"""Compiles for GPUs, without one, every kernel that networks launch. Run by test_fused.py: python compile_kernels.py"""
+"""Compiles for a GPU, without one, every kernel that networks launch: CAPABILITY PRECISION NETWORKS…"""
 
 import os
 import sys
@@ -38,26 +38,22 @@ class Compiling:
         seen.add(key)
         values = {(names.index(name),): value for name, value in constants.items()}
         pointers = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types) if kind.startswith("*")}
-        for capability, limit in SHARED_MEMORY.items():
-            made = triton.compile(
-                ASTSource(self.kernel, signature=signature, constexprs=values, attrs=pointers),
-                target=GPUTarget("cuda", capability, 32),
-                options={"num_warps": num_warps, "num_stages": num_stages},
-            )
-            assert made.metadata.shared <= limit, (
-                self.kernel.__name__,
-                capability,
-                made.metadata.shared,
-                constants,
-            )
+        made = triton.compile(
+            ASTSource(self.kernel, signature=signature, constexprs=values, attrs=pointers),
+            target=GPUTarget("cuda", capability, 32),
+            options={"num_warps": num_warps, "num_stages": num_stages},
+        )
+        limit = SHARED_MEMORY[capability]
+        assert made.metadata.shared <= limit, (self.kernel.__name__, made.metadata.shared, constants)
 
 
 if __name__ == "__main__":
     for name, kernel in list(vars(kernels).items()):
         if isinstance(kernel, triton.JITFunction) and not name.startswith("_"):
             setattr(kernels, name, Compiling(kernel))
-    dtype = torch.bfloat16 if sys.argv[1] == "bf16" else torch.float32
-    for network in sys.argv[2:]:
+    capability = int(sys.argv[1])
+    dtype = torch.bfloat16 if sys.argv[2] == "bf16" else torch.float32
+    for network in sys.argv[3:]:
         model = ptn.create_model(network, image_size=32 if "resnet" in network else 28).train()
         size = model.input_shape[1:]
         polar = (2 * size[0], size[1]) if network == "ptn_l" else size

@@ -130,14 +130,12 @@ def test_on_a_cpu_the_blocks_run_themselves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("precision", "networks"), [("bf16", ("ptn_b", "ptn_l", "ptn_resnet32")), ("fp32", ("ptn_s", "ptn_l"))]
-)
-def test_every_kernel_compiles_for_a_gpu(precision, networks):
+@pytest.mark.parametrize("arguments", [("90", "bf16", "ptn_b", "ptn_resnet32"), ("80", "fp32", "ptn_s")])
+def test_every_kernel_compiles_for_a_gpu(arguments):
     script = Path(__file__).with_name("compile_kernels.py")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, script, precision, *networks], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, script, *arguments], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout.split()[0]) > 10
