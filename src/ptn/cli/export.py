@@ -81,8 +81,8 @@ def export_weights(
     if kind == "torch":
         done = export_torch(network.model, path, **settings)
     else:
-        chosen = {} if opset is None else {"opset": opset}
-        done = export_onnx(network.model, path, **settings, **chosen)
+        settings |= {} if opset is None else {"opset": opset}
+        done = export_onnx(network.model, path, **settings)
     facts = {
         "path": str(done.path),
         "format": kind,

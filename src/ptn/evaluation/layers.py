@@ -1,6 +1,6 @@
 """How equivariant the inside of a network is: the feature maps of a transformed image beside transformed maps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -169,7 +169,8 @@ def _choose(model: nn.Module, images: Tensor, names: Sequence[str] | None) -> li
         scores = model(images[:2])
     order = [name for name, _ in ran]
     outputs = dict(ran)
-    wanted = set(_blocks(model) if names is None else names)
+    maps = {name for name, output in ran if isinstance(output, Tensor) and output.dim() > 3}
+    wanted = set(_blocks(model, maps) if names is None else names)
     layers = []
     for name in dict.fromkeys(order):
         if name not in wanted:
@@ -209,19 +210,23 @@ def _lies_over(output: Tensor, images: Tensor) -> bool:
     return max(down, right) < _SKEW * min(down, right)
 
 
-def _blocks(model: nn.Module, prefix: str = "") -> Iterator[str]:
-    """The names of what a network is made of: the elements of its lists of layers, the outermost; transformers;
-    and what has weights of its own beside them."""
+def _blocks(model: nn.Module, maps: Collection[str], prefix: str = "") -> Iterator[str]:
+    """The names of what a network is made of, `maps` being those that give feature maps.
+
+    The elements of its lists of layers, the outermost that give maps; transformers; and what has weights of its
+    own beside them.
+    """
     for name, child in model.named_children():
         path = f"{prefix}{name}"
-        if isinstance(child, _CONTAINERS):
-            yield from _blocks(child, f"{path}.")
-        elif isinstance(model, _CONTAINERS) and not isinstance(child, _TRANSFORMERS):
+        element = isinstance(model, _CONTAINERS) and not isinstance(child, (*_CONTAINERS, *_TRANSFORMERS))
+        if element and path in maps:
             yield path
-        else:
-            if isinstance(child, _TRANSFORMERS) or any(p.dim() > 1 for p in child.parameters(recurse=False)):
-                yield path
-            yield from _blocks(child, f"{path}.")
+            continue
+        weighty = any(parameter.dim() > 1 for parameter in child.parameters(recurse=False))
+        # the polar half of a cylindrical transformer gives the same values as the whole
+        if weighty or (isinstance(child, _TRANSFORMERS) and not isinstance(model, CylindricalTransformer)):
+            yield path
+        yield from _blocks(child, maps, f"{path}.")
 
 
 def _relation(name: str, modules: dict[str, nn.Module], order: list[str]) -> tuple[Relation, PolarGrid | None]:

@@ -11,6 +11,8 @@ from ..geometry.interpolate import Interpolation, Padding
 
 # how far the bicubic kernel reaches, in pixels
 _KERNEL_REACH = 2
+# a disc has at least the middle pixel in it, or the middle four
+_MIDDLE = 0.75
 
 
 @dataclass(frozen=True)
@@ -94,5 +96,6 @@ def disc(images: Tensor, *, share: float = 1.0) -> Tensor:
     height, width = plane_size(images)
     y = torch.arange(height, device=images.device) - (height - 1) / 2
     x = torch.arange(width, device=images.device) - (width - 1) / 2
-    inside = torch.hypot(y[:, None], x[None, :]) <= share * (min(height, width) - 1) / 2
+    radius = max(share * (min(height, width) - 1) / 2, _MIDDLE)
+    inside = torch.hypot(y[:, None], x[None, :]) <= radius
     return (inside.T[..., None] if images.dim() == 5 else inside).to(images.dtype)
