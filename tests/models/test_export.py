@@ -99,7 +99,7 @@ def test_logits_that_are_no_numbers_are_no_agreement(tmp_path, lively_model):
 
 @pytest.mark.filterwarnings("default")  # torch.export calls deprecated parts of torch itself
 def test_torch_export_gives_the_networks_logits_for_any_number_of_images(tmp_path, lively_model):
-    model = lively_model("ptn_s", image_size=20, num_classes=3)
+    model = lively_model("ccnn_s", image_size=20, num_classes=3)
     path = tmp_path / "model.pt2"
     done = ptn.export_torch(model, path, classes=("ant", "bee", "cow"))
     assert done.difference <= 1e-5
