@@ -15,7 +15,7 @@ from ..geometry.interpolate import INTERPOLATIONS, Interpolation
 from ..models import Model, OnnxModel
 from .classifier import Classifier, FunctionModel, as_classifier
 from .compute import placement
-from .consistency import Kind, Mask, Point, Test, as_pictures, measure_consistency
+from .consistency import Kind, Mask, Point, Probe, as_pictures, measure_consistency
 from .layers import LayerError, layer_errors
 from .transforms import Similarity, plane_size
 
@@ -109,7 +109,7 @@ def audit(
         network,
         pixels,
         truth,
-        list(_tests(angles, scales, _default_shifts(plane_size(pixels)) if shifts_px is None else shifts_px)),
+        list(_probes(angles, scales, _default_shifts(plane_size(pixels)) if shifts_px is None else shifts_px)),
         mask=mask,
         interpolation=interpolation,
         batch=batch,
@@ -140,17 +140,17 @@ def audit(
     )
 
 
-def _tests(angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float]) -> Iterator[Test]:
+def _probes(angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float]) -> Iterator[Probe]:
     numbers = [*angles, *scales, *shifts]
     if not all(map(np.isfinite, numbers)) or not all(scale > 0 for scale in scales):
         raise InputError(f"angles, scales and shifts must be finite, scales positive; got {numbers}")
     for angle in dict.fromkeys(map(float, angles)):
-        yield Test("rotation", angle, Similarity(degrees=angle))
+        yield Probe("rotation", angle, Similarity(degrees=angle))
     for scale in dict.fromkeys(map(float, scales)):
-        yield Test("scale", scale, Similarity(scale=scale))
+        yield Probe("scale", scale, Similarity(scale=scale))
     for shift in dict.fromkeys(map(float, shifts)):
         for x, y in _DIRECTIONS if shift else _DIRECTIONS[:1]:
-            yield Test("shift", shift, Similarity(shift_px=(shift * x, shift * y)))
+            yield Probe("shift", shift, Similarity(shift_px=(shift * x, shift * y)))
 
 
 def _default_shifts(size: tuple[int, int]) -> tuple[float, ...]:
@@ -198,7 +198,8 @@ def _stack(images: Sequence[Any]) -> Tensor:
 
 def _name(model: Classifier) -> str:
     """What to call the classifier in a report."""
+    if isinstance(model, OnnxModel):
+        return str(model.path)
     if isinstance(model, nn.Module):
-        known = isinstance(model, Model | OnnxModel) and hasattr(model, "config")
-        return str(model.config.name) if known else type(model).__name__  # type: ignore[union-attr]
+        return model.config.name if isinstance(model, Model) and hasattr(model, "config") else type(model).__name__
     return getattr(model, "__name__", type(model).__name__) if callable(model) else str(model)

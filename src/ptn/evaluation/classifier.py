@@ -52,7 +52,10 @@ def raw_scores(model: nn.Module, images: Tensor) -> Tensor:
         )
     if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
         shape = tuple(scores.shape)
-        raise InputError(f"a classifier gives scores ({len(images)}, classes) for as many images; this one {shape}")
+        raise InputError(
+            f"a classifier gives scores ({len(images)}, classes) for {len(images)} images, two classes or more; "
+            f"this one gives {shape}"
+        )
     scores = scores.float().cpu()
     check_finite(scores)
     return scores

@@ -52,7 +52,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Test:
+class Probe:
     """One transform of all images; those of the same kind and amount make a point together."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Measured:
-    """The points in the order of the tests, and the accuracy in % on the images as they are, if there are labels.
+    """The points in the order of the probes, and the accuracy in % on the images as they are, if there are labels.
 
     `probabilities` says that the classifier's scores are such already, not logits.
     """
@@ -121,14 +121,14 @@ def measure_consistency(
     model: nn.Module,
     images: Tensor,
     labels: Tensor | None,
-    tests: Sequence[Test],
+    probes: Sequence[Probe],
     *,
     mask: Mask,
     interpolation: Interpolation,
     batch: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measured:
-    """What `model` answers to images (N, C, H, W), floats in [0, 1] or bytes, under each test; see `audit`."""
+    """What `model` answers to images (N, C, H, W), floats in [0, 1] or bytes, under each probe; see `audit`."""
     device, _ = placement(model)
     # on a CPU each core has a batch to itself, which only our own networks are known to bear; and they run faster
     # where the channels of a pixel lie beside each other
@@ -139,7 +139,7 @@ def measure_consistency(
     size = batch or (_CPU_BATCH if device.type == "cpu" else default_batch(images.shape[1:]))
     try:
         with inferring(model), precision_of("fp32", device):
-            trial = _Trial(model, images, labels, tests, mask, interpolation, progress)
+            trial = _Trial(model, images, labels, probes, mask, interpolation, progress)
             if own:
                 parts = in_threads(trial.run, len(images), size)
             else:
@@ -173,17 +173,17 @@ class _Trial:
         model: nn.Module,
         images: Tensor,
         labels: Tensor | None,
-        tests: Sequence[Test],
+        probes: Sequence[Probe],
         mask: Mask,
         interpolation: Interpolation,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         self.model, self.images, self.labels = model, images, labels
         self.masked, self.interpolation, self.progress = mask == "circle", interpolation, progress
-        self.jobs = [(test, test.transform.resampling(plane_size(images))) for test in tests]
+        self.jobs = [(probe, probe.transform.resampling(plane_size(images))) for probe in probes]
         # an answer to each image as it is, through the disc, transformed, and there and back
-        answers = 1 + self.masked + sum(test.transform != IDENTITY for test in tests)
-        answers += len({(test.kind == "rotation", back) for test, back in self.jobs if back != IDENTITY})
+        answers = 1 + self.masked + sum(probe.transform != IDENTITY for probe in probes)
+        answers += len({(probe.kind == "rotation", back) for probe, back in self.jobs if back != IDENTITY})
         self.total, self.done, self.lock = answers * len(images), 0, Lock()
 
         scores = raw_scores(model, as_pictures(images[:2], model))
@@ -207,24 +207,24 @@ class _Trial:
         labels = None if self.labels is None else self.labels[chosen]
         whole = pictures.new_ones(())
         window = disc(pictures) if self.masked else whole
-        # answers that tests share, by whether images are seen through the disc, and what was done to them
+        # answers that probes share, by whether images are seen through the disc, and what was done to them
         known = {(False, IDENTITY): self.ask(pictures)}
         known[True, IDENTITY] = self.ask(pictures * window) if self.masked else known[False, IDENTITY]
         tallies = _Tallies()
         tallies.plain.add(known[False, IDENTITY], known[False, IDENTITY], labels)
-        for test, back in self.jobs:
-            turned = test.kind == "rotation"
+        for probe, back in self.jobs:
+            turned = probe.kind == "rotation"
             through = window if turned else whole
             if (turned, back) not in known:
                 returned = back.there_and_back(pictures, interpolation=self.interpolation)
                 known[turned, back] = self.ask(returned.clamp(0, 1) * through)
             before = after = known[turned, IDENTITY]
-            if test.transform != IDENTITY:
+            if probe.transform != IDENTITY:
                 # the disc reaches the border: read there, black would bleed into it
                 padding: Any = "border" if turned and self.masked else "zeros"
-                warped = test.transform.warp(pictures, interpolation=self.interpolation, padding=padding)
+                warped = probe.transform.warp(pictures, interpolation=self.interpolation, padding=padding)
                 after = self.ask(warped.clamp(0, 1) * through)
-            key = (test.kind, test.amount)
+            key = (probe.kind, probe.amount)
             tallies.moved.setdefault(key, _Tally()).add(before, after, labels)
             tallies.still.setdefault(key, _Tally()).add(before, known[turned, back], labels)
         return tallies

@@ -125,6 +125,8 @@ def _prepare(model: nn.Module, images: Tensor | None) -> tuple[nn.Module, Tensor
     """A copy of the network in float32 on the CPU, and what to check its file on."""
     if not isinstance(model, nn.Module):
         raise InputError(f"only a torch module can be exported; got {type(model).__name__}")
+    if isinstance(model, OnnxModel):
+        raise InputError(f"{model.path} is an ONNX file already: export the network it was made from")
     network = copy.deepcopy(model).float().cpu().eval()
     if images is None:
         if not isinstance(network, Network | ScoreSum):

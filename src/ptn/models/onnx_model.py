@@ -58,7 +58,8 @@ class OnnxModel(nn.Module):
         """The shape of one image; an error if the file takes several."""
         fixed = tuple(side for side in self.shape if side is not None)
         if len(fixed) < len(self.shape):
-            raise InputError(f"{self.path} takes images of several sizes, {_written([None, *self.shape])}")
+            free = _written([None, *self.shape])
+            raise InputError(f"{self.path} takes images of several sizes, {free}: export it with a fixed one")
         return fixed
 
     @property

@@ -69,7 +69,7 @@ def summary_columns(audit: Audit) -> dict[str, list[str]]:
         "probabilities move": [f"{row.change:.3f}" for row in rows],
         "accuracy": [f"{row.accuracy:.1f}%" for row in rows if row.accuracy is not None],
         "resampled only: same answer": [f"{row.resampling_consistency:.1f}%" for row in rows],
-        "move": [f"{row.resampling_change:.3f}" for row in rows],
+        "resampled only: move": [f"{row.resampling_change:.3f}" for row in rows],
     }
     return {heading: cells for heading, cells in columns.items() if cells}
 
@@ -128,8 +128,8 @@ def _curve_columns(points: Sequence[Point]) -> dict[str, list[str]]:
         "probabilities move": [f"{p.transformed.change:.3f}" for p in points],
         "accuracy": [_percent(p.transformed.accuracy) for p in points],
         "resampled only: same answer": [f"{p.resampling.consistency:.1f}%" for p in points],
-        "move": [f"{p.resampling.change:.3f}" for p in points],
-        "accurate": [_percent(p.resampling.accuracy) for p in points],
+        "resampled only: move": [f"{p.resampling.change:.3f}" for p in points],
+        "resampled only: accuracy": [_percent(p.resampling.accuracy) for p in points],
     }
     return {heading: cells for heading, cells in columns.items() if any(cells)}
 
