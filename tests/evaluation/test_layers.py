@@ -112,6 +112,17 @@ def test_a_network_behind_other_layers_is_looked_into():
     assert names == ["0", *(f"1.classifier.features.{k}" for k in range(6)), "1.classifier.head", OUTPUT]
 
 
+class Stage(nn.Sequential):
+    """A list with a name of its own."""
+
+
+def test_lists_are_looked_into_unless_they_are_blocks():
+    convs = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(4)]
+    model = nn.Sequential(nn.Sequential(convs[0], convs[1]), Stage(convs[2], convs[3]), nn.Flatten())
+    names = [error.layer for error in layer_errors(model, photograph_patches((1, 12, 12), 2), [QUARTER])]
+    assert names == ["0.0", "0.1", "1", OUTPUT]
+
+
 def test_layers_can_be_named():
     model = ptn.create_model("ptn_s", image_size=28)
     images = photograph_patches((1, 28, 28), 2)

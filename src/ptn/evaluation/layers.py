@@ -218,7 +218,9 @@ def _blocks(model: nn.Module, maps: Collection[str], prefix: str = "") -> Iterat
     """
     for name, child in model.named_children():
         path = f"{prefix}{name}"
-        element = isinstance(model, _CONTAINERS) and not isinstance(child, (*_CONTAINERS, *_TRANSFORMERS))
+        # a list that somebody gave a name, such as a dense block, counts as one
+        listed = type(child) in _CONTAINERS or isinstance(child, _TRANSFORMERS)
+        element = isinstance(model, _CONTAINERS) and not listed
         if element and path in maps:
             yield path
             continue
