@@ -26,10 +26,11 @@ lint: $(MARK)-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-## bench: how long import, construction and making data take
+## bench: how long import, construction, making data and an audit take
 bench: $(MARK)-dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/audit.py
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis

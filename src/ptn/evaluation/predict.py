@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..data.folder import FITS, Fit, read_fitted
 from ..errors import InputError, check_choice
-from ..models import Model
+from ..models import Model, OnnxModel
 from .classify import check_finite
 from .compute import default_batch, placement, precision_of
 
@@ -57,7 +57,7 @@ class Fault(NamedTuple):
 
 
 def predict_files(
-    model: Model,
+    model: Model | OnnxModel,
     classes: Sequence[str],
     paths: Sequence[Path],
     *,
@@ -108,7 +108,7 @@ def predict_files(
 
 
 def _predict(
-    model: Model, classes: Sequence[str], paths: Sequence[Path], images: Tensor, top: int
+    model: Model | OnnxModel, classes: Sequence[str], paths: Sequence[Path], images: Tensor, top: int
 ) -> Iterator[Prediction]:
     """A prediction for each path, whose image is at the same place in `images` (N, C, H, W)."""
     place, dtype = placement(model)
