@@ -12,7 +12,7 @@ from .layers import (
     WrapConv3d,
     heatmap_centroid,
 )
-from .models import create_model, list_models, list_pretrained, load_model, save_weights
+from .models import create_model, for_inference, list_models, list_pretrained, load_model, save_weights
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,7 @@ __all__ = [
     "WrapConv3d",
     "create_model",
     "cylindrical_sample",
+    "for_inference",
     "heatmap_centroid",
     "list_datasets",
     "list_models",

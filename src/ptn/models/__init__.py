@@ -1,5 +1,6 @@
 """Whole networks, by name."""
 
+from .inference import InferenceModel, for_inference
 from .networks import Explanation, Model, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
 from .zoo import (
     ModelConfig,
@@ -14,6 +15,7 @@ from .zoo import (
 
 __all__ = [
     "Explanation",
+    "InferenceModel",
     "Model",
     "ModelConfig",
     "Network",
@@ -23,6 +25,7 @@ __all__ = [
     "SpatialNetwork",
     "count_parameters",
     "create_model",
+    "for_inference",
     "list_models",
     "list_options",
     "list_pretrained",
