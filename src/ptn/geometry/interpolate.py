@@ -43,9 +43,12 @@ def interpolate_at(images: Tensor, points: Tensor, *, interpolation: Interpolati
 
 def values_known(tensor: Tensor) -> bool:
     """Whether values can be looked at here and now, without waiting for a device or breaking a trace."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(tensor, FakeTensor):
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is None
+    return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor) and runs_eagerly()
+
+
+def runs_eagerly() -> bool:
+    """Whether torch computes here and now: nothing is compiled, exported or transformed by `torch.func`."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def nan_where_broken(images: Tensor, *parameters: Tensor) -> Tensor:

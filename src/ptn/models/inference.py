@@ -46,7 +46,7 @@ class InferenceModel(nn.Module):
         self.at_once: int | None = None
         example = next(self.model.parameters())
         if example.device.type == "cpu":
-            _put_channels_last(self.model)
+            put_channels_last(self.model)
             images = torch.zeros(1, *self.input_shape, dtype=example.dtype)
             self.at_once = max(1, _MAP_BYTES // _largest_map_bytes(self.model, images))
         self.train(False)
@@ -125,7 +125,8 @@ def _fold(conv: nn.Conv2d | nn.Conv3d, norm: _BatchNorm) -> nn.Module:
     return fuse_conv_bn_eval(conv.double(), norm.double()).to(dtype)
 
 
-def _put_channels_last(model: nn.Module) -> None:
+def put_channels_last(model: nn.Module) -> None:
+    """Lay a model's convolutions out so that its feature maps have their channels last in memory."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Conv3d):
             flat = isinstance(layer, nn.Conv2d)
