@@ -13,6 +13,7 @@ PACKAGE = Path(ptn.__file__).parent
 ROOMS = [
     "errors",
     "files",
+    "bundled",
     "geometry",
     "layers",
     "models",

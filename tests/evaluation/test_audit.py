@@ -10,7 +10,7 @@ from torch import nn
 import ptn
 from ptn.data import Dataset
 from ptn.evaluation.classifier import are_probabilities
-from ptn.models.photograph import photograph_patches
+from ptn.models.sample_images import sample_images
 
 
 def bright_side(images):
@@ -103,7 +103,7 @@ def test_through_the_disc_no_corner_comes_or_goes():
 
 def test_a_network_in_the_middle_of_the_image_is_invariant_to_quarter_turns():
     model = ptn.create_model("pcnn_b", image_size=32, angles=32).train()
-    images = (photograph_patches((1, 32, 32), 24) * 255).byte()
+    images = (sample_images((1, 32, 32), 24) * 255).byte()
     audit = ptn.audit(model, images, torch.zeros(24, dtype=torch.int64), angles=(0, 90, 180))
     assert (audit.model, audit.images, audit.shape, audit.classes) == ("pcnn_b", 24, (1, 32, 32), 10)
     for found in audit.curve("rotation"):
@@ -117,7 +117,7 @@ def test_a_network_in_the_middle_of_the_image_is_invariant_to_quarter_turns():
 
 @pytest.mark.parametrize("batch", [None, 1, 7])
 def test_batches_make_no_difference(batch):
-    images, labels = photograph_patches((3, 24, 24), 20), torch.arange(20) % 10
+    images, labels = sample_images((3, 24, 24), 20), torch.arange(20) % 10
     model = ptn.create_model("ptn_s", image_size=24, in_channels=3)
     settings = {"angles": (40,), "scales": (0.8,), "shifts_px": (2,), "layers": ()}
     one, other = (ptn.audit(model, images, labels, batch=b, **settings) for b in (20, batch))
@@ -128,7 +128,7 @@ def test_batches_make_no_difference(batch):
 
 def test_progress_counts_every_answer():
     calls = []
-    images = photograph_patches((1, 24, 24), 40)
+    images = sample_images((1, 24, 24), 40)
     ptn.audit(
         ptn.create_model("pcnn_s", image_size=24),
         images,
@@ -171,7 +171,7 @@ def test_an_onnx_file_and_weights_get_the_same_audit(tmp_path):
     model = ptn.create_model("ccnn_s", image_size=20, num_classes=4).eval()
     ptn.save_weights(model, tmp_path / "model.safetensors")
     ptn.export_onnx(model, tmp_path / "model.onnx")
-    images = photograph_patches((1, 20, 20), 12)
+    images = sample_images((1, 20, 20), 12)
     settings = {"angles": (30, 90), "scales": (0.8,), "shifts_px": (1,)}
     whole, file, weights = (
         ptn.audit(given, images, **settings)
@@ -186,7 +186,7 @@ def test_an_onnx_file_and_weights_get_the_same_audit(tmp_path):
 
 def test_volumes_turn_about_their_axis():
     model = ptn.create_model("cylindrical", image_size=16, origin="center")
-    volumes = photograph_patches((1, 16, 16, 16), 3).byte()
+    volumes = sample_images((1, 16, 16, 16), 3).byte()
     audit = ptn.audit(model, volumes, angles=(90, 45), scales=(), shifts_px=(), layers=())
     assert point(audit, "rotation", 90).transformed.change < 1e-5
     assert audit.shape == (1, 16, 16, 16)
@@ -242,7 +242,7 @@ def test_networks_of_timm_can_be_audited():
         import timm
     except (ImportError, RuntimeError) as error:  # torchvision of another torch raises the latter
         pytest.skip(f"timm cannot be imported: {error}")
-    images = photograph_patches((3, 96, 96), 4)
+    images = sample_images((3, 96, 96), 4)
     for name, layer in (
         ("resnet18", "layer4.1"),
         ("convnext_atto", "stages.3"),

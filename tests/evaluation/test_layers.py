@@ -8,7 +8,7 @@ from torch import nn
 import ptn
 from ptn.evaluation.layers import OUTPUT, layer_errors
 from ptn.evaluation.transforms import Similarity
-from ptn.models.photograph import photograph_patches
+from ptn.models.sample_images import sample_images
 
 QUARTER = ("rotation", 90.0, Similarity(90.0))
 EIGHTH = ("rotation", 45.0, Similarity(45.0))
@@ -22,7 +22,7 @@ def found(model, images, transforms, **options):
 
 def test_every_layer_behind_a_polar_transformer_turns_exactly_by_quarters():
     model = ptn.create_model("pcnn_b", image_size=32, angles=32, r_max_px=16.0)
-    errors = layer_errors(model, photograph_patches((1, 32, 32), 3), [QUARTER])
+    errors = layer_errors(model, sample_images((1, 32, 32), 3), [QUARTER])
     assert [error.layer for error in errors] == [
         "transformer",
         *(f"classifier.features.{k}" for k in range(8)),
@@ -38,7 +38,7 @@ def test_every_layer_behind_a_polar_transformer_turns_exactly_by_quarters():
 
 def test_without_wrapping_the_same_network_is_not_equivariant():
     model = ptn.create_model("pcnn_b", image_size=32, angles=32, wrap=False)
-    errors = found(model, photograph_patches((1, 32, 32), 3), [QUARTER])
+    errors = found(model, sample_images((1, 32, 32), 3), [QUARTER])
     assert errors["transformer", "rotation", 90.0].error < 1e-4
     assert errors["classifier.features.0", "rotation", 90.0].error > 0.02
 
@@ -59,7 +59,7 @@ def test_a_dilation_is_a_known_move_along_the_radius(law):
 def test_a_layer_that_sees_single_pixels_turns_with_the_image():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    images = photograph_patches((3, 24, 24), 3)
+    images = sample_images((3, 24, 24), 3)
     errors = found(model, images, [QUARTER, EIGHTH])
     assert errors["0", "rotation", 90.0].relation == "image"
     assert errors["1", "rotation", 90.0].error < 1e-4
@@ -74,14 +74,14 @@ def test_a_layer_that_sees_one_direction_does_not():
     model = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     with torch.no_grad():
         model[0].weight.copy_(kernel)
-    errors = found(model, photograph_patches((1, 24, 24), 3), [QUARTER])
+    errors = found(model, sample_images((1, 24, 24), 3), [QUARTER])
     assert errors["0", "rotation", 90.0].error > 0.9
     assert errors["0", "rotation", 90.0].resampling < 1e-4
 
 
 def test_a_learned_origin_sees_the_image_and_what_follows_is_polar():
     model = ptn.create_model("ptn_cnn_b", image_size=28)
-    errors = layer_errors(model, photograph_patches((1, 28, 28), 2), [QUARTER])
+    errors = layer_errors(model, sample_images((1, 28, 28), 2), [QUARTER])
     relations = {error.layer: error.relation for error in errors}
     assert relations["members.0.transformer.predictor.body.0"] == "image"
     assert relations["members.0.transformer.predictor.head"] == "image"
@@ -93,7 +93,7 @@ def test_a_learned_origin_sees_the_image_and_what_follows_is_polar():
 
 def test_what_a_spatial_transformer_made_upright_should_stay():
     model = ptn.create_model("stn_s", image_size=28)
-    errors = layer_errors(model, photograph_patches((1, 28, 28), 2), [QUARTER])
+    errors = layer_errors(model, sample_images((1, 28, 28), 2), [QUARTER])
     relations = {error.layer: error.relation for error in errors}
     assert relations["transformer.localiser.0"] == "image"
     assert relations["classifier.features.0"] == "same"
@@ -101,14 +101,14 @@ def test_what_a_spatial_transformer_made_upright_should_stay():
 
 def test_cylindrical_maps_roll_too():
     model = ptn.create_model("cylindrical", image_size=16, origin="center")
-    errors = found(model, photograph_patches((1, 16, 16, 16), 2), [QUARTER])
+    errors = found(model, sample_images((1, 16, 16, 16), 2), [QUARTER])
     assert errors["transformer", "rotation", 90.0].shape == (1, 16, 16, 16)
     assert all(error.error < 1e-4 for error in errors.values())
 
 
 def test_a_network_behind_other_layers_is_looked_into():
     model = nn.Sequential(nn.BatchNorm2d(1), ptn.create_model("ccnn_s", image_size=28))
-    names = [error.layer for error in layer_errors(model, photograph_patches((1, 28, 28), 2), [QUARTER])]
+    names = [error.layer for error in layer_errors(model, sample_images((1, 28, 28), 2), [QUARTER])]
     assert names == ["0", *(f"1.classifier.features.{k}" for k in range(6)), "1.classifier.head", OUTPUT]
 
 
@@ -119,13 +119,13 @@ class Stage(nn.Sequential):
 def test_lists_are_looked_into_unless_they_are_blocks():
     convs = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(4)]
     model = nn.Sequential(nn.Sequential(convs[0], convs[1]), Stage(convs[2], convs[3]), nn.Flatten())
-    names = [error.layer for error in layer_errors(model, photograph_patches((1, 12, 12), 2), [QUARTER])]
+    names = [error.layer for error in layer_errors(model, sample_images((1, 12, 12), 2), [QUARTER])]
     assert names == ["0.0", "0.1", "1", OUTPUT]
 
 
 def test_layers_can_be_named():
     model = ptn.create_model("ptn_s", image_size=28)
-    images = photograph_patches((1, 28, 28), 2)
+    images = sample_images((1, 28, 28), 2)
     names = ["classifier.features.1.conv", "transformer.predictor"]
     with pytest.raises(ptn.InputError, match=r"transformer\.predictor cannot be compared: it gives a Loc"):
         layer_errors(model, images, [QUARTER], names=names)
@@ -148,7 +148,7 @@ class Twice(nn.Module):
 
 
 def test_layers_that_cannot_be_compared_are_named_with_the_reason():
-    images = photograph_patches((1, 24, 24), 2)
+    images = sample_images((1, 24, 24), 2)
     reasons = {
         "conv": "it runs 2 times",
         "unused": "it does not run",
@@ -166,11 +166,11 @@ def test_a_network_that_says_nothing_has_no_error():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
-    errors = layer_errors(model, photograph_patches((1, 12, 12), 2), [QUARTER])
+    errors = layer_errors(model, sample_images((1, 12, 12), 2), [QUARTER])
     assert {(error.error, error.resampling) for error in errors} == {(None, None)}
 
 
 def test_hooks_and_modes_are_left_as_they_were():
     model = ptn.create_model("ptn_s", image_size=28).train()
-    layer_errors(model, photograph_patches((1, 28, 28), 2), [QUARTER])
+    layer_errors(model, sample_images((1, 28, 28), 2), [QUARTER])
     assert all(module.training and not module._forward_hooks for module in model.modules())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.evaluation.transforms import IDENTITY, Similarity, disc
-from ptn.models.photograph import photograph_patches
+from ptn.models.sample_images import sample_images
 
 numbers = st.floats(-400, 400)
 
@@ -58,7 +58,7 @@ def test_a_quarter_turn_carries_right_to_below():
 )
 def test_resampling_is_nothing_exactly_where_pixels_move_onto_pixels(transform, size, exact):
     assert (transform.resampling(size) == IDENTITY) == exact
-    images = photograph_patches((3, *size), 2)
+    images = sample_images((3, *size), 2)
     gap = (transform.there_and_back(images) - images).abs()
     assert (gap.max() < 1e-4) == exact
     assert gap.mean() < 0.03  # nothing is cut off, and nothing moves
@@ -66,7 +66,7 @@ def test_resampling_is_nothing_exactly_where_pixels_move_onto_pixels(transform, 
 
 @pytest.mark.parametrize("degrees", [120, 210, 300])
 def test_turns_that_differ_by_right_angles_resample_a_square_alike(degrees):
-    images = photograph_patches((1, 24, 24), 2)
+    images = sample_images((1, 24, 24), 2)
     base = Similarity(degrees).resampling((24, 24))
     assert base == Similarity(30)
     assert torch.allclose(Similarity(degrees).there_and_back(images), base.there_and_back(images), atol=1e-4)
@@ -87,7 +87,7 @@ def test_a_disc_is_never_empty(side):
 
 
 def test_volumes_turn_about_z():
-    volumes = photograph_patches((1, 12, 14, 6), 2)
+    volumes = sample_images((1, 12, 14, 6), 2)
     window = disc(volumes)
     assert window.shape == (12, 14, 1)
     assert torch.equal(window, disc(torch.ones(1, 1, 14, 12)).T[..., None])

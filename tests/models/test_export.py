@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ptn
-from ptn.models.photograph import photograph_patches
+from ptn.models.sample_images import sample_images
 
 onnx = pytest.importorskip("onnx", reason="export needs pip install 'ptn[export]'")
 pytest.importorskip("onnxruntime")
@@ -31,7 +31,7 @@ def test_the_onnx_file_gives_the_networks_logits_for_any_number_of_images(writte
     read = ptn.OnnxModel(path)
     model.eval()
     for count in (1, 3, 40):
-        images = photograph_patches((1, 20, 20), count, seed=3)
+        images = sample_images((1, 20, 20), count, seed=3)
         assert torch.allclose(read(images), model(images), atol=1e-4)
     model.train()
 
@@ -63,7 +63,7 @@ def test_it_tells_nothing_about_the_machine_it_was_made_on(written):
 
 def test_normalisation_is_part_of_the_file(written):
     model, path, _ = written
-    images = photograph_patches((1, 20, 20), 2)
+    images = sample_images((1, 20, 20), 2)
     plain = ptn.create_model("ptn_s", image_size=20, num_classes=3).eval()
     plain.load_state_dict(model.state_dict())
     plain.set_normalization([0.0], [1.0])
@@ -73,7 +73,7 @@ def test_normalisation_is_part_of_the_file(written):
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_broken_image_has_no_logits_in_the_file_either(written, value):
     _, path, _ = written
-    images = photograph_patches((1, 20, 20), 3)
+    images = sample_images((1, 20, 20), 3)
     images[1, 0, 10, 10] = value
     logits = ptn.OnnxModel(path)(images)
     assert torch.isfinite(logits).all(dim=1).tolist() == [True, False, True]
@@ -108,7 +108,7 @@ def test_torch_export_gives_the_networks_logits_for_any_number_of_images(tmp_pat
     again = torch.export.load(path, extra_files=extra).module()
     model.eval()
     for count in (1, 7):
-        images = photograph_patches((1, 20, 20), count, seed=3)
+        images = sample_images((1, 20, 20), count, seed=3)
         assert torch.allclose(again(images), model(images), atol=1e-5)
     assert json.loads(json.loads(extra["metadata.json"])["classes"]) == ["ant", "bee", "cow"]
 
@@ -145,7 +145,7 @@ def test_mistakes_are_one_line(tmp_path, lively_model):
 
 def test_networks_of_others_can_be_exported(tmp_path):
     network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    images = photograph_patches((3, 17, 23), 3)
+    images = sample_images((3, 17, 23), 3)
     ptn.export_onnx(network, tmp_path / "other.onnx", images=images)
     read = ptn.OnnxModel(tmp_path / "other.onnx")
     assert (read.metadata["model"], read.input_shape) == ("Sequential", (3, 17, 23))
@@ -164,7 +164,7 @@ def test_every_network_can_be_exported_both_ways(name, tmp_path, lively_model):
     model.eval()
     read = ptn.OnnxModel(tmp_path / "model.onnx")
     for count in (1, 3):
-        images = photograph_patches(model.input_shape, count, seed=5)
+        images = sample_images(model.input_shape, count, seed=5)
         assert torch.allclose(read(images), model(images), atol=1e-4)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import InputError
-from . import audit, data, evaluate, export, models, polar, predict, quickstart, report, reproduce, train
+from . import audit, bench, data, evaluate, export, models, polar, predict, quickstart, report, reproduce, train
 
 # the base of typer's usage errors: click's own up to some version of typer, a copy of it since
 _UsageProblem: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
@@ -48,7 +48,7 @@ def _root(
     pass
 
 
-for group in (quickstart, train, evaluate, predict, audit, export, report, reproduce, data, models, polar):
+for group in (quickstart, train, evaluate, predict, audit, export, report, reproduce, data, models, polar, bench):
     group.register(app)
 
 

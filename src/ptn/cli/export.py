@@ -45,7 +45,7 @@ def export_weights(
         typer.Option(
             "--data",
             "--dataset",
-            help="Check the file on this data set of `ptn data list` instead of a photograph.",
+            help="Check the file on this data set of `ptn data list` instead of handwritten ones.",
             show_default=False,
         ),
     ] = None,

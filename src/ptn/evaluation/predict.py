@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..data.folder import FITS, Fit, read_fitted
 from ..errors import InputError, check_choice
-from ..models import Model, OnnxModel
+from ..models import InferenceModel, Model, OnnxModel
 from .classify import check_finite
-from .compute import default_batch, placement, precision_of
+from .compute import default_batch, made_ready, placement, precision_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -87,6 +87,7 @@ def predict_files(
     if device is not None:
         model.to(device)
 
+    ready = made_ready(model)
     predictions: list[Prediction] = []
     faults: list[Fault] = []
     step = batch or default_batch(model.input_shape)
@@ -103,12 +104,16 @@ def predict_files(
                 images.append(result.image)
                 readable.append(path)
         if images:
-            predictions += _predict(model, classes, readable, torch.stack(images), top)
+            predictions += _predict(ready, classes, readable, torch.stack(images), top)
     return predictions, faults
 
 
 def _predict(
-    model: Model | OnnxModel, classes: Sequence[str], paths: Sequence[Path], images: Tensor, top: int
+    model: Model | InferenceModel | OnnxModel,
+    classes: Sequence[str],
+    paths: Sequence[Path],
+    images: Tensor,
+    top: int,
 ) -> Iterator[Prediction]:
     """A prediction for each path, whose image is at the same place in `images` (N, C, H, W)."""
     place, dtype = placement(model)

@@ -1,6 +1,7 @@
 """Whole networks, by name."""
 
 from .export import Exported, export_onnx, export_torch
+from .inference import InferenceModel, for_inference
 from .networks import Explanation, Model, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
 from .onnx_model import OnnxModel
 from .zoo import (
@@ -17,6 +18,7 @@ from .zoo import (
 __all__ = [
     "Explanation",
     "Exported",
+    "InferenceModel",
     "Model",
     "ModelConfig",
     "Network",
@@ -29,6 +31,7 @@ __all__ = [
     "create_model",
     "export_onnx",
     "export_torch",
+    "for_inference",
     "list_models",
     "list_options",
     "list_pretrained",

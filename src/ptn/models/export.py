@@ -17,7 +17,7 @@ from ..files import atomic_path
 from ..geometry.interpolate import check_images
 from .networks import Network, ScoreSum, inferring
 from .onnx_model import OnnxModel
-from .photograph import photograph_patches
+from .sample_images import sample_images
 
 OPSETS = range(18, 26)
 """The versions of ONNX's operators that the exporter writes."""
@@ -56,7 +56,7 @@ def export_onnx(
     network of this package its "config".
 
     Args:
-        images: what the file is checked on, floats in [0, 1]; None is patches of a photograph. Networks that are
+        images: what the file is checked on, floats in [0, 1]; None is patches of a sheet of digits. Networks that are
             not this package's need it, to know the shape of an image.
         classes: the names of the labels.
         metadata: more texts for the file.
@@ -131,7 +131,7 @@ def _prepare(model: nn.Module, images: Tensor | None) -> tuple[nn.Module, Tensor
     if images is None:
         if not isinstance(network, Network | ScoreSum):
             raise InputError("give images (N, C, H, W): the network itself does not say what it takes")
-        return network, photograph_patches(network.input_shape, sum(BATCHES))
+        return network, sample_images(network.input_shape, sum(BATCHES))
     check_images(images, "(N, C, X, Y, Z)" if isinstance(images, Tensor) and images.dim() == 5 else "(N, C, H, W)")
     if len(images) == 0:
         raise InputError("give at least one image to check the file on")
