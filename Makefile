@@ -26,10 +26,10 @@ lint: $(MARK)-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-## bench: how long import, construction and making data take
+## bench: everything that a CPU can measure, into benchmarks/ and docs/performance.md; some ten minutes
 bench: $(MARK)-dev
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/data.py
+	$(BIN)/ptn bench sampling inference scaling startup data audit training --device cpu -o benchmarks
+	$(BIN)/ptn bench --page docs/performance.md
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis

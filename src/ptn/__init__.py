@@ -2,6 +2,7 @@
 
 from .data import list_datasets, load_dataset, load_folder
 from .errors import InputError
+from .evaluation import audit
 from .geometry import PolarGrid, cylindrical_sample, polar_sample, polar_unsample, similarity_warp, wrap_pad
 from .layers import (
     CylindricalTransformer,
@@ -12,21 +13,37 @@ from .layers import (
     WrapConv3d,
     heatmap_centroid,
 )
-from .models import create_model, list_models, list_pretrained, load_model, save_weights
+from .models import (
+    OnnxModel,
+    create_model,
+    export_onnx,
+    export_torch,
+    for_inference,
+    list_models,
+    list_pretrained,
+    load_model,
+    save_weights,
+)
+from .reporting import write_audit
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CylindricalTransformer",
     "InputError",
+    "OnnxModel",
     "OriginPredictor",
     "PolarGrid",
     "PolarTransformer",
     "SpatialTransformer",
     "WrapConv2d",
     "WrapConv3d",
+    "audit",
     "create_model",
     "cylindrical_sample",
+    "export_onnx",
+    "export_torch",
+    "for_inference",
     "heatmap_centroid",
     "list_datasets",
     "list_models",
@@ -39,4 +56,5 @@ __all__ = [
     "save_weights",
     "similarity_warp",
     "wrap_pad",
+    "write_audit",
 ]

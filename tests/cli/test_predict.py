@@ -154,7 +154,7 @@ def test_mistakes_are_one_line(ptn_cli, weights, pictures, tmp_path):
     voxels = save(tmp_path / "voxels.safetensors", model="cylindrical")
     mistakes = {
         "no weights at": [tmp_path / "none.safetensors", pictures[0]],
-        "weights are a .safetensors file": [pictures[0], pictures[0]],
+        "weights are a .safetensors or .onnx file": [pictures[0], pictures[0]],
         "which no image file holds, nor do meshes become surface of that size": [voxels, pictures[0]],
         "cannot create folder": [weights, pictures[0], "--overlay", tmp_path / "blocked" / "out"],
         "unknown device": [weights, pictures[0], "--device", "gpu"],

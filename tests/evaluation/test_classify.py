@@ -289,3 +289,14 @@ def test_origins_need_a_truth_and_a_model_that_has_them():
         origin_error_px(ptn.create_model("ccnn_s", image_size=20), known)
     with pytest.raises(InputError, match="toy test has no true centres"):
         origin_error_px(ptn.create_model("ptn_s", image_size=20), Dataset("toy", "test", images, labels, NAMES))
+
+
+def test_scores_leave_a_network_as_it_is_and_give_its_own_answers():
+    model = ptn.create_model("ptn_s").train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    images = torch.rand(7, 1, 28, 28)
+    answers = scores(model, images, batch=3)
+    assert model.training
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    with torch.no_grad():
+        assert torch.allclose(answers, model.eval()(images).softmax(dim=1), atol=1e-6)

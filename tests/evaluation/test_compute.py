@@ -4,8 +4,17 @@ import pytest
 import torch
 from torch import nn
 
+import ptn
 from ptn.errors import InputError
-from ptn.evaluation.compute import choose_device, default_batch, placement, precision_of, set_float32
+from ptn.evaluation.compute import (
+    choose_device,
+    default_batch,
+    made_ready,
+    placement,
+    precision_of,
+    set_float32,
+)
+from ptn.models import InferenceModel
 from ptn.models.networks import inferring
 
 CPU = torch.device("cpu")
@@ -82,3 +91,11 @@ def test_a_device_that_is_not_there_is_named():
 def test_an_unknown_precision_names_the_nearest():
     with pytest.raises(InputError, match="did you mean 'bf16'"), precision_of("fp16", CPU):
         pass
+
+
+def test_on_a_cpu_our_networks_are_made_ready_and_others_left_alone():
+    assert isinstance(made_ready(ptn.create_model("ptn_s")), InferenceModel)
+    assert isinstance(made_ready(ptn.create_model("ptn_cnn_b")), InferenceModel)
+    other, elsewhere = nn.Linear(2, 2), ptn.create_model("ptn_s").to("meta")
+    assert made_ready(other) is other
+    assert made_ready(elsewhere) is elsewhere

@@ -34,6 +34,36 @@ def test_one_number_pads_every_axis():
     assert wrap_pad(torch.rand(1, 1, 4, 3), 2).shape == (1, 1, 8, 7)
 
 
+@pytest.mark.parametrize("angle", [(1, 1), (2, 0), (0, 3), (4, 4), (3, 2), (6, 1), (0, 0)])
+def test_gradients_are_right_and_so_are_theirs(angle):
+    x = torch.rand(2, 2, 4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: wrap_pad(x, (angle, 1)), x)
+    assert torch.autograd.gradgradcheck(lambda x: wrap_pad(x, (angle, 1)).square(), x)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, at its first jvp
+def test_it_works_under_the_transforms_of_torch():
+    x, weight = torch.rand(3, 2, 4, 3), torch.rand(2, 7, 3)
+
+    def loss(one):
+        return (wrap_pad(one[None], ((2, 1), 0))[0] * weight).sum()
+
+    slopes = torch.vmap(torch.func.grad(loss))(x)
+    x.requires_grad_()
+    sum(map(loss, x)).backward()
+    assert torch.allclose(slopes, x.grad)
+    _, pushed = torch.func.jvp(loss, (x[0].detach(),), (torch.ones(2, 4, 3),))
+    assert torch.allclose(pushed, x.grad[0].sum())
+
+
+def test_channels_last_stay_last():
+    x = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last).requires_grad_()
+    padded = wrap_pad(x, (1, 0))
+    assert padded.is_contiguous(memory_format=torch.channels_last)
+    (slope,) = torch.autograd.grad(padded, x, torch.ones_like(padded))
+    assert slope.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize(
     ("shape", "pad", "says"),
     [

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from ptn import InputError, create_model
+from ptn.models.inference import put_channels_last
 from ptn.training import Run
 from ptn.training.batches import epoch_order
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import RunFailedError, channel_statistics, put_channels_last
+from ptn.training.trainer import RunFailedError, channel_statistics
 
 CPU = torch.device("cpu")
 

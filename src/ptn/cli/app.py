@@ -7,7 +7,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import InputError
-from . import data, evaluate, figures, models, polar, predict, quickstart, report, reproduce, train
+from . import (
+    audit,
+    bench,
+    data,
+    evaluate,
+    export,
+    figures,
+    models,
+    polar,
+    predict,
+    quickstart,
+    report,
+    reproduce,
+    train,
+)
 
 # the base of typer's usage errors: click's own up to some version of typer, a copy of it since
 _UsageProblem: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
@@ -48,7 +62,10 @@ def _root(
     pass
 
 
-for group in (quickstart, train, evaluate, predict, report, reproduce, figures, data, models, polar):
+for group in (
+    *(quickstart, train, evaluate, predict, audit, export, report, reproduce, figures),
+    *(data, models, polar, bench),
+):
     group.register(app)
 
 

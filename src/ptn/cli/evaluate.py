@@ -2,12 +2,12 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ..errors import InputError, check_choice
+from .inputs import DataOption, FolderOption, SplitOption, load_for
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 # More classes than this make a table that no terminal shows; the pairs most often confused are listed instead.
 _TABLE_CLASSES = 16
 _PAIRS = 20
-# What the splits of a folder depend on, where the weights say how they were drawn in training.
-_FOLDER_OPTIONS = ("valid_fraction", "test_fraction", "seed")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,18 +29,13 @@ def evaluate_weights(
     weights: Annotated[
         list[str],
         typer.Argument(
-            help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist. Several vote together.",
+            help="A .safetensors or .onnx file, or a pretrained tag such as ptn_b.rotmnist. Several vote together.",
             show_default=False,
         ),
     ],
-    data: Annotated[
-        str | None,
-        typer.Option(help="A data set of `ptn data list`; by default what was trained on.", show_default=False),
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="A folder of images instead, one folder a class.", show_default=False)
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which part of it; train+valid+test is all.")] = "test",
+    data: DataOption = None,
+    folder: FolderOption = None,
+    split: SplitOption = "test",
     rotations: Annotated[int, typer.Option(min=1, help="Average over so many; the paper's ++ is 8.")] = 1,
     per_class: Annotated[bool, typer.Option("--per-class", help="The accuracy of each class too.")] = False,
     confusion: Annotated[bool, typer.Option("--confusion", help="What was taken for what, too.")] = False,
@@ -67,7 +60,7 @@ def evaluate_weights(
     place = choose_device(device)
     members = [open_weights(name) for name in weights]
     _check_alike(members)
-    dataset = _load(members[0], data, folder, split)
+    dataset = load_for(members[0], data, folder, split)
     if members[0].classes is not None:
         dataset = match_classes(dataset, members[0].classes)
     answers = []
@@ -114,52 +107,6 @@ def _check_alike(members: "list[Weights]") -> None:
             )
             if ours != theirs:
                 raise InputError(f"{first.name} and {other.name} differ in {what}: they cannot vote together")
-
-
-def _load(weights: "Weights", data: str | None, folder: Path | None, split: str) -> "Dataset | VoxelDataset":
-    """The data set that was asked for, or else what the weights were trained on, as it was loaded then."""
-    from ..data.catalog import dataset_info, load_dataset
-    from .data import _progress
-
-    if folder is not None and data is not None:
-        raise InputError("--data and --folder are two data sets: give one of them")
-    name = "folder" if folder is not None else data or weights.dataset
-    if name is None:
-        raise InputError(f"{weights.name} does not say what it was trained on: give --data or --folder")
-    if name == "folder":
-        root = folder or weights.dataset_options.get("root")
-        if root is None:
-            raise InputError(f"{weights.name} was trained on a folder of images: say where it is with --folder")
-        return _load_folder(weights, Path(root), split)
-    options = weights.dataset_options if name == weights.dataset else {}
-    with _progress(f"loading {name} {split}") as report:
-        if "progress" in dataset_info(name).options:
-            options = {**options, "progress": report}
-        return load_dataset(name, split, **options)
-
-
-def _load_folder(weights: "Weights", folder: Path, split: str) -> "Dataset | VoxelDataset":
-    """Images in class folders, as the network takes them."""
-    from ..data.concatenate import concatenate
-    from ..data.folder import load_folder
-
-    channels, *size = weights.model.input_shape
-    if len(size) != 2 or channels not in (1, 3):
-        raise InputError(f"{weights.name} takes {weights.model.input_shape}, which no image file holds")
-    drawn = {key: weights.dataset_options[key] for key in _FOLDER_OPTIONS if key in weights.dataset_options}
-    return concatenate(
-        [
-            load_folder(
-                folder,
-                part,
-                image_size=(size[0], size[1]),
-                channels=3 if channels == 3 else 1,
-                fit=weights.fit,
-                **drawn,
-            )
-            for part in split.split("+")
-        ]
-    )
 
 
 def _facts(members: "list[Weights]", dataset: "Dataset | VoxelDataset", result: "Evaluation") -> dict[str, Any]:

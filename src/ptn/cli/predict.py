@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 def predict_images(
     weights: Annotated[
         str,
-        typer.Argument(help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist.", show_default=False),
+        typer.Argument(
+            help="A .safetensors or .onnx file, or a pretrained tag such as ptn_b.rotmnist.", show_default=False
+        ),
     ],
     images: Annotated[
         list[Path],

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, optional_module
 from ..files import atomic_path
-from .optional import optional_module
 from .store import LOG, download_folder, find
 
 

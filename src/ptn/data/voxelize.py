@@ -24,8 +24,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError, check_choice
-from .optional import optional_module
+from ..errors import InputError, check_choice, optional_module
 
 Occupancy = Literal["surface", "solid", "surface+solid"]
 Grid = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from ..errors import InputError, unknown_name
 from ..geometry import origin_px, similarity_warp
 from ..models import Model
 from ..models.networks import inferring
-from .compute import Precision, default_batch, placement, precision_of
+from .compute import Precision, default_batch, made_ready, placement, precision_of
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
@@ -78,13 +78,14 @@ def scores(
     total = len(images)
     size = batch or default_batch(_shape(images))
     parts = []
+    ready = made_ready(model)
     try:
-        with inferring(model), precision_of(precision, place):
+        with inferring(ready), precision_of(precision, place):
             for start, pictures in _batches(images, size, place, dtype):
-                summed = model(pictures).float().softmax(dim=1)
+                summed = ready(pictures).float().softmax(dim=1)
                 for turn in range(1, rotations):
                     turned = similarity_warp(pictures, rotation=2 * math.pi * turn / rotations)
-                    summed += model(turned).float().softmax(dim=1)
+                    summed += ready(turned).float().softmax(dim=1)
                 parts.append(summed / rotations)
                 if progress is not None:
                     progress(start + len(pictures), total)
@@ -166,9 +167,10 @@ def origin_error_px(
         model.to(device)
     place, dtype = placement(model)
     origins = []
+    ready = made_ready(model)
     with precision_of("fp32", place):
         for _, pictures in _batches(dataset, batch or default_batch(_shape(dataset)), place, dtype):
-            found = model.explain(pictures).origins
+            found = ready.explain(pictures).origins
             if found is None:
                 raise InputError(f"{model.config.name} has no origin to compare with the true centres")
             origins.append(found.cpu().double())

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, check_choice
+from ..models import InferenceModel, Model, Network, OnnxModel, ScoreSum, for_inference
 
 Precision = Literal["fp32", "tf32", "bf16"]
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -64,3 +65,16 @@ def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     tensors: Iterator[Tensor] = (t for group in (model.parameters(), model.buffers()) for t in group)
     first = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
     return (torch.device("cpu"), torch.float32) if first is None else (first.device, first.dtype)
+
+
+@overload
+def made_ready(model: Model) -> Model | InferenceModel: ...
+@overload
+def made_ready(model: Model | OnnxModel) -> Model | InferenceModel | OnnxModel: ...
+@overload
+def made_ready(model: nn.Module) -> nn.Module: ...
+def made_ready(model: nn.Module) -> nn.Module:
+    """`model` as it answers soonest: on a CPU our own networks `for_inference`, all others as they are."""
+    if isinstance(model, Network | ScoreSum) and placement(model)[0].type == "cpu":
+        return for_inference(model)
+    return model

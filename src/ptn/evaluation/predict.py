@@ -14,9 +14,9 @@ from ..data.folder import FITS, Fit, FittedImage, read_fitted
 from ..data.mesh_files import read_voxels, seen_from_above
 from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
 from ..errors import InputError, check_choice
-from ..models import Model
+from ..models import InferenceModel, Model, OnnxModel
 from .classify import check_finite
-from .compute import default_batch, placement, precision_of
+from .compute import default_batch, made_ready, placement, precision_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,7 +60,7 @@ class Fault(NamedTuple):
 
 
 def predict_files(
-    model: Model,
+    model: Model | OnnxModel,
     classes: Sequence[str],
     paths: Sequence[Path],
     *,
@@ -90,6 +90,7 @@ def predict_files(
     if device is not None:
         model.to(device)
 
+    ready = made_ready(model)
     predictions: list[Prediction] = []
     faults: list[Fault] = []
     step = batch or default_batch(model.input_shape)
@@ -106,11 +107,11 @@ def predict_files(
                 images.append(result.image)
                 readable.append(path)
         if images:
-            predictions += _predict(model, classes, readable, torch.stack(images), top)
+            predictions += _predict(ready, classes, readable, torch.stack(images), top)
     return predictions, faults
 
 
-def _reader(model: Model, fit: Fit, occupancy: Occupancy | None) -> Callable[[Path], FittedImage]:
+def _reader(model: Model | OnnxModel, fit: Fit, occupancy: Occupancy | None) -> Callable[[Path], FittedImage]:
     """How a file becomes what `model` takes."""
     channels, *size = model.input_shape
     check_choice("fit", fit, FITS)
@@ -132,7 +133,11 @@ def _reader(model: Model, fit: Fit, occupancy: Occupancy | None) -> Callable[[Pa
 
 
 def _predict(
-    model: Model, classes: Sequence[str], paths: Sequence[Path], images: Tensor, top: int
+    model: Model | InferenceModel | OnnxModel,
+    classes: Sequence[str],
+    paths: Sequence[Path],
+    images: Tensor,
+    top: int,
 ) -> Iterator[Prediction]:
     """A prediction for each path, whose image (N, C, H, W) or volume is at the same place in `images`."""
     place, dtype = placement(model)

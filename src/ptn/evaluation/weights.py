@@ -1,4 +1,4 @@
-"""A weights file opened: the network in it, and what it says about its training."""
+"""A weights file or an ONNX file opened: the network in it, and what it says about its training."""
 
 import json
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ..data.folder import FITS, Fit
 from ..errors import InputError, check_choice
-from ..models import Model, list_pretrained, load_model
+from ..models import Model, OnnxModel, list_pretrained, load_model
 from ..models.zoo import find_weights
 
 
@@ -21,7 +21,7 @@ class Weights:
     """
 
     name: str
-    model: Model
+    model: Model | OnnxModel
     classes: tuple[str, ...] | None = None
     dataset: str | None = None
     dataset_options: dict[str, Any] = field(default_factory=dict)
@@ -34,10 +34,16 @@ class Weights:
 
 
 def open_weights(name: str) -> Weights:
-    """The network in a `.safetensors` file, or shipped under a tag such as "ptn_b.rotmnist"."""
-    path = _find(name)
-    model = load_model(path)
-    metadata = _read_metadata(path)
+    """The network in a `.safetensors` or `.onnx` file, or shipped under a tag such as "ptn_b.rotmnist"."""
+    model: Model | OnnxModel
+    if name.endswith(".onnx"):
+        path = Path(name)
+        model = OnnxModel(path)
+        metadata = model.metadata
+    else:
+        path = _find(name)
+        model = load_model(path)
+        metadata = _read_metadata(path)
     classes = _read_json(path, metadata, "classes", list)
     if classes is not None and len(classes) != model.config.num_classes:
         raise InputError(f"{path} names {len(classes)} classes, but its network has {model.config.num_classes}")
@@ -59,7 +65,7 @@ def _find(name: str) -> Path:
     model, dot, tag = name.partition(".")
     if not dot or Path(name).exists():
         tags = ", ".join(list_pretrained()) or "none yet"
-        raise InputError(f"weights are a .safetensors file or a pretrained tag ({tags}); got {name!r}")
+        raise InputError(f"weights are a .safetensors or .onnx file or a pretrained tag ({tags}); got {name!r}")
     return find_weights(model, tag)
 
 

@@ -19,6 +19,7 @@ from .interpolate import (
     nan_where_broken,
     values_known,
 )
+from .points import sample_points
 from .slices import fold_slices, unfold_slices
 from .wrap import wrap_pad
 
@@ -59,17 +60,7 @@ def polar_sample(
     _check_origin(origin, images.shape[0], check_finite)
     if isinstance(phase, Tensor) and phase.dim() and phase.shape != origin.shape[:1]:
         raise InputError(f"phase must be a number or have shape ({images.shape[0]},); got {tuple(phase.shape)}")
-    dtype = coordinate_dtype(images)
-    size = (images.shape[-2], images.shape[-1])
-    dx, dy = grid.offsets_px(size, phase=phase, dtype=dtype, device=images.device)
-    x, y = origin_px(origin.to(dtype), size).unbind(dim=1)
-    polar = interpolate(
-        images,
-        x[:, None, None] + dx,
-        y[:, None, None] + dy,
-        interpolation=interpolation,
-        padding=padding,
-    )
+    polar = sample_points(images, origin, grid, phase, interpolation=interpolation, padding=padding)
     turned = [phase.expand(images.shape[0])] if isinstance(phase, Tensor) else []
     return nan_where_broken(polar, origin, *turned)
 

@@ -1,10 +1,13 @@
 """Padding that knows which axis is an angle."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
+from .interpolate import runs_eagerly
 
 Amount = int | tuple[int, int]
 
@@ -36,8 +39,33 @@ def wrap_angle(x: Tensor, amount: tuple[int, int]) -> Tensor:
     """`x` with rows repeated from the other end: `amount` (before, after) along dimension 2."""
     before, after = amount
     angles = x.shape[2]
+    if not (before or after):
+        return x
     if before <= angles and after <= angles:
-        parts = (x[:, :, angles - before :], x, x[:, :, :after])
-        return torch.cat([part for part in parts if part.shape[2]], dim=2) if before or after else x
+        if x.requires_grad and torch.is_grad_enabled() and runs_eagerly():
+            return _Wrap.apply(x, before, after)  # type: ignore[no-untyped-call]
+        return _repeat_rows(x, before, after)
     rows = torch.arange(-before, angles + after, device=x.device) % angles
     return x.index_select(2, rows)
+
+
+def _repeat_rows(x: Tensor, before: int, after: int) -> Tensor:
+    parts = (x[:, :, x.shape[2] - before :], x, x[:, :, :after])
+    return torch.cat([part for part in parts if part.shape[2]], dim=2)
+
+
+class _Wrap(torch.autograd.Function):
+    """`_repeat_rows` with a gradient that passes over the tensor once; torch's own makes and adds up three."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, before: int, after: int) -> Tensor:
+        ctx.before, ctx.angles = before, x.shape[2]
+        return _repeat_rows(x, before, after)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        first, end = ctx.before, ctx.before + ctx.angles
+        whole = slope[:, :, first:end].clone()
+        whole[:, :, : slope.shape[2] - end] += slope[:, :, end:]
+        whole[:, :, ctx.angles - first :] += slope[:, :, :first]
+        return whole, None, None

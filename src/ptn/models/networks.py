@@ -29,7 +29,7 @@ class Explanation:
     """
 
     logits: Tensor
-    feature_maps: Tensor
+    feature_maps: Tensor | None = None
     origins: Tensor | None = None
     heatmaps: Tensor | None = None
     polar_images: Tensor | None = None
@@ -203,8 +203,9 @@ class ScoreSum(nn.Module):
         return Explanation(logits, first.feature_maps, first.origins, first.heatmaps, first.polar_images)
 
     def _sum(self, logits: list[Tensor]) -> Tensor:
-        if len({member.shape for member in logits}) > 1:
-            raise InputError(f"the members score {[m.shape[1] for m in logits]} classes: they must be the same")
+        classes = [member.shape[1] for member in logits]
+        if len(set(classes)) > 1:
+            raise InputError(f"the members score {classes} classes: they must be the same")
         scores = torch.stack([member.log_softmax(dim=1) for member in logits])
         return scores.logsumexp(dim=0) - math.log(len(logits))
 

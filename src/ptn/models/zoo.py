@@ -203,8 +203,13 @@ def read_config(path: Path) -> ModelConfig:
         raise InputError(f"{path} is not a safetensors file: {error}") from error
     if "config" not in metadata:
         raise InputError(f"{path} has no model configuration in it: was it written by ptn?")
+    return parse_config(metadata["config"], path)
+
+
+def parse_config(text: str, path: Path) -> ModelConfig:
+    """The configuration that is written as JSON in the file at `path`."""
     try:
-        values = json.loads(metadata["config"])
+        values = json.loads(text)
         return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} has a model configuration that cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from .align import align
 from .published import FORMS, PAPER, PUBLISHED, TABLES, PublishedRow
 from .tables import Result, Table
 
@@ -20,7 +21,7 @@ def render_markdown(tables: Iterable[Table]) -> str:
 def _render(table: Table) -> str:
     columns = _columns(table)
     notes = [f"- {note}" for note in _notes(table, columns)]
-    return "\n".join([f"## {_title(table)}", "", *_align(columns), "", *notes, ""])
+    return "\n".join([f"## {_title(table)}", "", *align(columns, names=_NAMES), "", *notes, ""])
 
 
 def _title(table: Table) -> str:
@@ -117,18 +118,6 @@ def _both(values: Iterable[str]) -> str:
     """What there is to say of a row's forms: once where they agree, "paper / modern" where they do not."""
     cells = list(values)
     return " / ".join(cell or "–" for cell in cells) if len(set(cells)) > 1 else "".join(cells[:1])
-
-
-def _align(columns: Mapping[str, list[str]]) -> list[str]:
-    """The lines of a Markdown table: names to the left, numbers to the right."""
-    padded = []
-    for heading, cells in columns.items():
-        width = max(map(len, (heading, *cells)))
-        if heading in _NAMES:
-            padded.append([heading.ljust(width), "-" * width, *(cell.ljust(width) for cell in cells)])
-        else:
-            padded.append([heading.rjust(width), "-" * (width - 1) + ":", *(cell.rjust(width) for cell in cells)])
-    return [f"| {' | '.join(line)} |" for line in zip(*padded, strict=True)]
 
 
 def _notes(table: Table, columns: Mapping[str, list[str]]) -> Iterator[str]:

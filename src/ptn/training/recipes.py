@@ -1,7 +1,7 @@
 """The named recipes: one per row of each table of the paper, in two forms.
 
 `paper` is the paper's recipe, `modern` ours; a `+` says that training images are turned at random. All compute in
-bfloat16 where that is safe (autocast), which is fastest on a GPU (`benchmarks/training.json`).
+bfloat16 where that is safe (autocast), which is fastest on a GPU (`benchmarks/fleet.cuda.json`).
 """
 
 from collections.abc import Iterator, Mapping

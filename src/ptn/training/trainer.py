@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data import Dataset, VoxelDataset
 from ..errors import InputError
@@ -17,6 +17,7 @@ from ..evaluation import evaluate
 from ..evaluation.compute import set_float32
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
+from ..models.inference import put_channels_last
 from ..models.zoo import build
 from .batches import Batches, Resident, Streamed, epoch_order, fits, image_shape
 from .checkpoint import load_checkpoint, restore, save_checkpoint
@@ -105,8 +106,8 @@ class Run:
                 self.step.capture()
 
     def _lay_out(self, model: Model) -> Model:
-        """`model` with feature maps channels last where that is faster: in half precision on a GPU."""
-        if self.device.type == "cuda" and self.recipe.precision == "bf16":
+        """`model` with feature maps channels last where that is faster: not in float32 on a GPU."""
+        if self.device.type == "cpu" or self.recipe.precision == "bf16":
             put_channels_last(model)
         return model
 
@@ -264,14 +265,6 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
     if isinstance(train, Dataset) and isinstance(model, Network):
         model.set_normalization(*channel_statistics(train.images))
     return model
-
-
-def put_channels_last(model: nn.Module) -> None:
-    """Let the kernels of all convolutions, and so their feature maps, lie in memory with channels last."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    for parameter in model.parameters():
-        if parameter.dim() in formats:
-            parameter.data = parameter.data.contiguous(memory_format=formats[parameter.dim()])
 
 
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError
-from ..optional import optional_module
+from ...errors import InputError, optional_module
 
 BOX_FIELDS = (b"left", b"top", b"width", b"height", b"label")
 

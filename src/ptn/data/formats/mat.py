@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError
-from ..optional import optional_module
+from ...errors import InputError, optional_module
 
 SIDE = 32
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import InputError, check_choice
-from ..optional import optional_module
+from ...errors import InputError, check_choice, optional_module
 from .off import Mesh, read_off
 
 SUFFIXES = (".off", ".ply", ".stl", ".obj")

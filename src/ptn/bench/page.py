@@ -1,0 +1,159 @@
+"""The page of what was measured: Markdown and a picture, made from the JSON files and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..files import atomic_path
+from ..reporting.figures import cost
+from .report import Report, Row, read_report
+from .suites import SUITES
+
+_INTRODUCTION = """# Performance
+
+Made by `ptn bench --page docs/performance.md` from `benchmarks/*.json`, which `ptn bench SUITE -o benchmarks`
+writes. Ours and the others take turns in one process, after warming up; times are medians. *Times faster* is their
+time over ours: below 1 they are faster. Memory is the peak of one call beyond what is held before it, MiB. No table
+speaks for another machine.
+"""
+
+_TITLES = {
+    "sampling": "Polar sampling",
+    "inference": "Answering",
+    "scaling": "How cost grows",
+    "startup": "Starting up",
+    "data": "Data",
+    "training": "Training steps",
+    "fleet": "Training in fleets",
+}
+
+_ABOUT = {
+    "sampling": "`polar_sample`, bilinear in float32, a grid of the image's size, another origin for every image. "
+    "`F.grid_sample` and kornia have the offsets of the grid kept for them and add the origins; OpenCV and "
+    "scikit-image go over the images one by one, `warpPolar` and `warp_polar` by a radial law of their own.",
+    "inference": "`ptn.for_inference(model)` beside the model as it is, in evaluation mode and `inference_mode`, "
+    "and beside the model in ONNX Runtime with as many threads.",
+    "scaling": "Images of one channel, as many radii as pixels.",
+    "startup": "A fresh interpreter for each import; models at 96 pixels (32 for voxels).",
+    "data": "Each once, from the files on the disk; what lacks files is left out.",
+    "training": "A step of `ptn train rotmnist/ptn_b/paper+` in float32: batch, rotation, loss, gradients, "
+    "optimiser. The plain loop does the same in eager torch. The escnn network is its tutorial's, equivariant to 8 "
+    "rotations.",
+    "fleet": "Milliseconds per epoch of 12,000 digits and run, several seeds at once on one device.",
+}
+
+
+def write_page(results: Path, page: Path) -> list[Path]:
+    """Write `page` from the reports in the folder `results`, and its pictures beside it in `images`."""
+    reports = [read_report(path) for path in sorted(results.glob("*.json"))]
+    if not reports:
+        raise InputError(f"no results in {results}: run `ptn bench -o {results}` first")
+    order = list(SUITES)
+    reports.sort(key=lambda report: (order.index(report.suite), report.machine["kind"]))
+    sections, written = [_INTRODUCTION], [page]
+    for report in reports:
+        pictures = _draw(report, page.parent / "images")
+        sections.append(render(report, [f"images/{picture.name}" for picture in pictures]))
+        written += pictures
+    with atomic_path(page) as temporary:
+        temporary.write_text("\n".join(sections), encoding="utf-8")
+    return written
+
+
+def render(report: Report, pictures: list[str]) -> str:
+    """A section of the page; `pictures` are the light and the dark one, if there are any."""
+    machine = report.machine
+    lines = [
+        f"## {_TITLES[report.suite]}: {machine['device']}",
+        "",
+        _ABOUT[report.suite],
+        "",
+        _describe(machine),
+        "",
+    ]
+    if pictures:
+        light, dark = pictures
+        lines += [
+            "<picture>",
+            f'  <source media="(prefers-color-scheme: dark)" srcset="{dark}">',
+            f'  <img alt="Milliseconds against batch, image size and angles, on logarithmic axes" src="{light}">',
+            "</picture>",
+            "",
+        ]
+    lines += _table(report.rows)
+    if bandwidth := report.details.get("bandwidth"):
+        lines += [
+            f"Forward on {bandwidth['shape']}: {bandwidth['sample_gb_per_second']:g} GB/s read and written, "
+            f"{100 * bandwidth['share_of_copy']:.0f}% of what a plain copy moves "
+            f"({bandwidth['copy_gb_per_second']:g} GB/s).",
+            "",
+        ]
+    lines += [f"Left out: {skipped['name']}: {_left_out(skipped)}." for skipped in report.skipped]
+    return "\n".join(lines + ([""] if report.skipped else []))
+
+
+def _describe(machine: dict[str, Any]) -> str:
+    """The circumstances, as far as the report has them."""
+    shown = {"system": "{}", "python": "Python {}", "torch": "torch {}", "git": "commit {}", "date": "{:.10}"}
+    shown["cores_busy_elsewhere"] = "{} cores busy with other work meanwhile"
+    known = [text.format(machine[key]) for key, text in shown.items() if machine.get(key) is not None]
+    return ", ".join(known) + "."
+
+
+def _left_out(skipped: dict[str, str]) -> str:
+    return f"{skipped['peer']} ({skipped['reason']})" if skipped["peer"] else skipped["reason"]
+
+
+def _table(rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    compared = any(row.peer for row in rows)
+    measured = any(row.ours_mib is not None for row in rows)
+    headings = ["", "ours, ms"] + (["beside", "theirs, ms", "times faster"] if compared else [])
+    headings += ["memory, ours / theirs"] if measured else []
+    aligned = ["---" if heading in ("", "beside") else "---:" for heading in headings]
+    lines = [_line(headings), "|" + "|".join(aligned) + "|"]
+    previous = None
+    for row in rows:
+        repeated = row.name == previous
+        cells = ["" if repeated else row.name, "" if repeated else _number(row.ours_ms)]
+        if compared:
+            cells += [
+                row.peer or "",
+                _number(row.peer_ms),
+                "" if row.ratio is None else f"**{_number(row.ratio)}**",
+            ]
+        if measured:
+            cells.append("" if row.ours_mib is None else f"{_number(row.ours_mib)} / {_number(row.peer_mib)}")
+        lines.append(_line(cells))
+        previous = row.name
+    return [*lines, ""]
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None) -> str:
+    """Three digits that count."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _draw(report: Report, folder: Path) -> list[Path]:
+    curves = report.details.get("curves")
+    if not curves:
+        return []
+    kind = report.machine["kind"]
+    paths = [folder / f"cost.{kind}.png", folder / f"cost.{kind}.dark.png"]
+    for path, dark in zip(paths, (False, True), strict=True):
+        cost.draw([_curve(values) for values in curves], path, title=report.machine["device"], dark=dark)
+    return paths
+
+
+def _curve(values: dict[str, Any]) -> cost.Curve:
+    start, axis = values["start"], values["axis"]
+    fixed = {"batch": f"{start['size']}² pixels", "image size": f"batch {start['batch']}"}
+    text = fixed.get(axis, f"batch {start['batch']}, {start['size']}² pixels")
+    return cost.Curve(values["what"], axis, values["at"], values["ms"], text)

@@ -1,0 +1,167 @@
+"""What a benchmark found: rows of ours beside a peer, with the hardware and the commit."""
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import InputError
+from ..files import atomic_path
+from ..training.records import describe_device, git_commit, timestamp
+from .timing import Effort, OtherWork, Timing, Work, peak_mib, time_together
+
+
+class PeerMissing(Exception):  # noqa: N818
+    """A peer that cannot take part here, and why."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing measured: milliseconds of ours and of a peer; `ratio` is how many times faster ours is.
+
+    What has no peer has None there. The peaks of memory are in MiB.
+    """
+
+    name: str
+    ours_ms: float
+    peer: str | None
+    peer_ms: float | None
+    ratio: float | None
+    device: str
+    ours_quartiles_ms: tuple[float, float] | None = None
+    peer_quartiles_ms: tuple[float, float] | None = None
+    rounds: int = 1
+    ours_mib: float | None = None
+    peer_mib: float | None = None
+
+    def brief(self) -> dict[str, Any]:
+        """What `ptn bench --json` prints."""
+        keys = ("name", "ours_ms", "peer", "peer_ms", "ratio", "device")
+        return {key: getattr(self, key) for key in keys}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All rows of a suite, the peers that were left out and why, and what else the suite has to say."""
+
+    suite: str
+    machine: dict[str, Any]
+    rows: list[Row]
+    skipped: list[dict[str, str]]
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Bench:
+    """Measures on one device and collects what it finds."""
+
+    def __init__(self, device: torch.device, effort: Effort | None = None) -> None:
+        self.device = device
+        self.effort = effort or Effort()
+        self.rows: list[Row] = []
+        self.skipped: list[dict[str, str]] = []
+        self.details: dict[str, Any] = {}
+        self.other_work = OtherWork()
+        self.on_row: Callable[[Row], None] = lambda row: None
+
+    def compare(
+        self,
+        name: str,
+        ours: Work,
+        peers: Mapping[str, Callable[[], Work]],
+        *,
+        memory: bool = False,
+        effort: Effort | None = None,
+    ) -> None:
+        """Time `ours` beside each peer that its maker does not refuse with `PeerMissing`, all in one run."""
+        contenders = {"": ours}
+        for peer, make in peers.items():
+            try:
+                contenders[peer] = make()
+            except PeerMissing as reason:
+                self.skip(name, peer, str(reason))
+        times = time_together(contenders, self.device, effort or self.effort)
+        peaks = {who: peak_mib(work, self.device) if memory else None for who, work in contenders.items()}
+        if len(contenders) == 1:
+            self.add(name, times[""], ours_mib=peaks[""])
+        for peer in list(contenders)[1:]:
+            self.add(name, times[""], peer, times[peer], peaks[""], peaks[peer])
+
+    def add(
+        self,
+        name: str,
+        ours: Timing,
+        peer: str | None = None,
+        theirs: Timing | None = None,
+        ours_mib: float | None = None,
+        peer_mib: float | None = None,
+    ) -> None:
+        """One more row."""
+        row = Row(
+            name,
+            _digits(ours.ms),
+            peer,
+            None if theirs is None else _digits(theirs.ms),
+            None if theirs is None else round(theirs.ms / ours.ms, 2),
+            describe_device(self.device),
+            _each(ours.quartiles),
+            None if theirs is None else _each(theirs.quartiles),
+            ours.rounds,
+            None if ours_mib is None else round(ours_mib, 1),
+            None if peer_mib is None else round(peer_mib, 1),
+        )
+        self.rows.append(row)
+        self.on_row(row)
+
+    def skip(self, name: str, peer: str, reason: str) -> None:
+        """Remember that a peer was left out."""
+        self.skipped.append({"name": name, "peer": peer, "reason": reason})
+
+    def report(self, suite: str) -> Report:
+        """Everything found so far."""
+        machine = describe_machine(self.device) | {"cores_busy_elsewhere": self.other_work.cores()}
+        return Report(suite, machine, self.rows, self.skipped, self.details)
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """Hardware, versions and commit, as a benchmark records them."""
+    return {
+        "kind": device.type,
+        "device": describe_device(device),
+        "cpu": describe_device(torch.device("cpu")),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "git": git_commit(),
+        "date": timestamp(),
+    }
+
+
+def write_report(report: Report, path: Path) -> None:
+    """`report` as JSON, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_report(path: Path) -> Report:
+    """What `write_report` wrote."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Report(**{**values, "rows": [Row(**row) for row in values["rows"]]})
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} is not a report of `ptn bench`: {error}") from error
+
+
+def _digits(value: float) -> float:
+    """`value` to four significant digits."""
+    return float(f"{value:.4g}")
+
+
+def _each(values: tuple[float, float]) -> tuple[float, float]:
+    low, high = values
+    return _digits(low), _digits(high)

@@ -1,0 +1,67 @@
+"""How cost grows with the batch, the image and the angles: curves on logarithmic axes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...files import atomic_path
+
+# colours that most colour-blind people can tell apart: ours, and the others in their order
+_COLOURS = ("#009e73", "#d55e00", "#56b4e9", "#cc79a7")
+_MARKS = "os^D"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Milliseconds of each contender where `axis` has the values `at`; `what` is measured."""
+
+    what: str
+    axis: str
+    at: Sequence[int]
+    ms: dict[str, Sequence[float]]
+    fixed: str
+
+
+def draw(curves: Sequence[Curve], path: Path, *, title: str, dark: bool = False) -> None:
+    """Write the curves as a PNG: a row for each thing measured, a column for each axis."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    ink, paper = ("#e6edf3", "#0d1117") if dark else ("#1f2328", "#ffffff")
+    inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "legend.labelcolor")
+    style: Any = dict.fromkeys(inked, ink) | {"axes.facecolor": paper}
+    whats = list(dict.fromkeys(curve.what for curve in curves))
+    axes = list(dict.fromkeys(curve.axis for curve in curves))
+    with rc_context(style):
+        figure = Figure(figsize=(3.6 * len(axes), 2.9 * len(whats) + 0.4), layout="constrained", facecolor=paper)
+        grid = figure.subplots(len(whats), len(axes), squeeze=False)
+        for curve in curves:
+            axis = grid[whats.index(curve.what)][axes.index(curve.axis)]
+            _plot(axis, curve, ink)
+        figure.suptitle(title, fontsize=11)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=110)
+
+
+def _plot(axis: Any, curve: Curve, ink: str) -> None:
+    for index, (name, milliseconds) in enumerate(curve.ms.items()):
+        axis.plot(
+            curve.at,
+            milliseconds,
+            marker=_MARKS[index],
+            markersize=4,
+            linewidth=2 if index == 0 else 1.2,
+            color=_COLOURS[index],
+            label=name,
+        )
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(curve.at, [str(value) for value in curve.at], fontsize=8)
+    axis.minorticks_off()
+    axis.tick_params(labelsize=8)
+    axis.set_xlabel(f"{curve.axis}  ({curve.fixed})", fontsize=8)
+    axis.set_ylabel("ms", fontsize=8)
+    axis.set_title(curve.what, fontsize=9)
+    axis.grid(color=ink, alpha=0.15)
+    axis.legend(fontsize=7, frameon=False)

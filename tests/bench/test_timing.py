@@ -1,0 +1,70 @@
+"""Clocks and memory: that they measure what they say."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from ptn.bench.timing import Effort, OtherWork, peak_mib, summarise, time_together
+
+CPU = torch.device("cpu")
+
+
+def test_contenders_take_turns_and_each_gets_its_own_time():
+    calls = []
+
+    def sleeper(name, seconds):
+        def work():
+            calls.append(name)
+            time.sleep(seconds)
+
+        return work
+
+    times = time_together({"a": sleeper("a", 0.004), "b": sleeper("b", 0.012)}, CPU, Effort(seconds=0, rounds=3))
+    assert times["a"].ms == pytest.approx(4, rel=0.5, abs=4)
+    assert times["b"].ms > 1.5 * times["a"].ms
+    assert times["a"].rounds == 3
+    assert calls[-6:] == ["a", "b"] * 3
+
+
+def test_short_work_is_repeated_within_a_sample():
+    count = 0
+
+    def work():
+        nonlocal count
+        count += 1
+
+    times = time_together({"quick": work}, CPU, Effort(seconds=0, rounds=2))
+    assert count > 1000
+    assert times["quick"].ms < 0.1
+
+
+def test_the_median_and_the_quartiles():
+    timing = summarise([5.0, 1.0, 3.0, 2.0, 4.0])
+    assert (timing.ms, timing.quartiles, timing.rounds) == (3.0, (2.0, 4.0), 5)
+    assert summarise([7.0]).quartiles == (7.0, 7.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux counts the pages of a process")
+def test_the_peak_of_memory_is_that_of_the_call():
+    def work():
+        torch.ones(3 * 2**20).mul(2)  # two tensors of 12 MiB at once
+
+    assert peak_mib(work, CPU) == pytest.approx(24, abs=3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says how busy its cores are")
+def test_other_processes_are_seen_and_our_own_work_is_not():
+    watch = OtherWork()
+    subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+    cores = watch.cores()
+    assert cores is not None
+    assert cores >= 0
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        watch = OtherWork()
+        time.sleep(0.5)
+        busy = watch.cores()
+        other.kill()
+    assert busy > 0.1
