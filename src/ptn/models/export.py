@@ -56,8 +56,8 @@ def export_onnx(
     network of this package its "config".
 
     Args:
-        images: what the file is checked on, floats in [0, 1]; None is patches of a sheet of digits. Networks that are
-            not this package's need it, to know the shape of an image.
+        images: what the file is checked on, floats in [0, 1]; None is patches of a sheet of digits. Networks that
+            are not this package's need it, to know the shape of an image.
         classes: the names of the labels.
         metadata: more texts for the file.
         opset: the version of ONNX's operators, 18 to 25.
