@@ -66,6 +66,7 @@ def test_importing_ptn_imports_nothing_heavy():
     heavy = [
         "PIL",
         "h5py",
+        "huggingface_hub",
         "matplotlib",
         "mlxtend",
         "pandas",
@@ -73,6 +74,8 @@ def test_importing_ptn_imports_nothing_heavy():
         "rich",
         "scipy",
         "sklearn",
+        "timm",
+        "torchvision",
         "trimesh",
         "typer",
     ]
@@ -89,6 +92,7 @@ def test_the_training_path_needs_nothing_optional():
     optional = [
         "PIL",
         "h5py",
+        "huggingface_hub",
         "lightning",
         "matplotlib",
         "mlxtend",
@@ -96,6 +100,8 @@ def test_the_training_path_needs_nothing_optional():
         "pooch",
         "scipy",
         "tensorboard",
+        "timm",
+        "torchvision",
         "trimesh",
     ]
     program = (

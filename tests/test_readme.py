@@ -8,6 +8,7 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 
 
+@pytest.mark.usefixtures("timm")
 def test_the_readmes_python_runs(tmp_path, monkeypatch):
     pytest.importorskip("scipy", reason="the README loads a data set: pip install 'ptn[data]'")
     monkeypatch.setenv("PTN_CACHE", str(tmp_path))

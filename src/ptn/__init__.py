@@ -12,7 +12,7 @@ from .layers import (
     WrapConv3d,
     heatmap_centroid,
 )
-from .models import create_model, list_models, list_pretrained, load_model, save_weights
+from .models import create_model, list_models, list_pretrained, load_model, polarize, save_weights
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,7 @@ __all__ = [
     "load_model",
     "polar_sample",
     "polar_unsample",
+    "polarize",
     "save_weights",
     "similarity_warp",
     "wrap_pad",

@@ -1,7 +1,9 @@
 """What goes wrong because of what the user gave us, said in one line that tells them what to do."""
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -24,3 +26,11 @@ def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
     """Raise unless `value` is one of `known`."""
     if value not in known:
         raise unknown_name(kind, value, known)
+
+
+def optional_module(name: str, install: str) -> Any:
+    """The module `name` of a package that only some need, or one line saying to `pip install` it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"this needs the package {name.partition('.')[0]}: pip install '{install}'") from error

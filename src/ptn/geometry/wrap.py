@@ -33,10 +33,10 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
 
 
 def wrap_angle(x: Tensor, amount: tuple[int, int]) -> Tensor:
-    """`x` with rows repeated from the other end: `amount` (before, after) along dimension 2."""
+    """`x` with rows repeated from the other end: `amount` (before, after) along dimension 2; negative cuts off."""
     before, after = amount
     angles = x.shape[2]
-    if before <= angles and after <= angles:
+    if 0 <= before <= angles and 0 <= after <= angles:
         parts = (x[:, :, angles - before :], x, x[:, :, :after])
         return torch.cat([part for part in parts if part.shape[2]], dim=2) if before or after else x
     rows = torch.arange(-before, angles + after, device=x.device) % angles

@@ -1,6 +1,7 @@
 """Whole networks, by name."""
 
 from .networks import Explanation, Model, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
+from .polarize import PolarizedNetwork, polarize
 from .zoo import (
     ModelConfig,
     count_parameters,
@@ -19,6 +20,7 @@ __all__ = [
     "Network",
     "PlainNetwork",
     "PolarNetwork",
+    "PolarizedNetwork",
     "ScoreSum",
     "SpatialNetwork",
     "count_parameters",
@@ -27,5 +29,6 @@ __all__ = [
     "list_options",
     "list_pretrained",
     "load_model",
+    "polarize",
     "save_weights",
 ]
