@@ -12,7 +12,17 @@ from .layers import (
     WrapConv3d,
     heatmap_centroid,
 )
-from .models import create_model, list_models, list_pretrained, load_model, polarize, save_weights
+from .models import (
+    create_model,
+    from_pretrained,
+    list_models,
+    list_pretrained,
+    load_model,
+    polarize,
+    push_to_hub,
+    save_pretrained,
+    save_weights,
+)
 
 __version__ = "0.1.0"
 
@@ -27,6 +37,7 @@ __all__ = [
     "WrapConv3d",
     "create_model",
     "cylindrical_sample",
+    "from_pretrained",
     "heatmap_centroid",
     "list_datasets",
     "list_models",
@@ -37,6 +48,8 @@ __all__ = [
     "polar_sample",
     "polar_unsample",
     "polarize",
+    "push_to_hub",
+    "save_pretrained",
     "save_weights",
     "similarity_warp",
     "wrap_pad",

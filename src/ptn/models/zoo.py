@@ -241,6 +241,14 @@ def read_config(path: Path) -> ModelConfig:
         raise InputError(f"{path} has no model configuration in it: was it written by ptn?")
     try:
         values = json.loads(metadata["config"])
+    except ValueError as error:
+        raise InputError(f"{path} has a model configuration that cannot be read: {error}") from error
+    return parse_config(values, path)
+
+
+def parse_config(values: Any, path: Path) -> ModelConfig:
+    """The configuration that was found in the file `path`, as `dataclasses.asdict` made it."""
+    try:
         return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} has a model configuration that cannot be read: {error}") from error
@@ -248,10 +256,14 @@ def read_config(path: Path) -> ModelConfig:
 
 def load_weights(model: Model, path: Path, *, fresh_head: bool = False) -> None:
     """Load what `save_weights` wrote into `model`; `fresh_head` leaves final layers of another size as they are."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     state = model.state_dict()
-    tensors = load_file(path)
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file: {error}") from error
     if fresh_head:
         classes = config_of(model).num_classes
         other = {k for k, v in state.items() if k in tensors and _is_head(v, tensors[k], classes)}
