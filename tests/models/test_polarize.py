@@ -97,6 +97,22 @@ def test_densenet_vgg_and_inception_turn_and_learn(timm):
         check_learns(model)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("timm")
+def test_torchvisions_networks_turn_and_learn():
+    models = pytest.importorskip("torchvision.models")
+    for make, last in (
+        ("resnet18", "layer4"),
+        ("mobilenet_v3_small", "features"),
+        ("squeezenet1_1", "classifier.2"),
+    ):
+        backbone = getattr(models, make)(num_classes=3)
+        model = ptn.polarize(backbone, image_size=32)
+        assert model.layout.feature_layer == last
+        check_weights(model, backbone)
+        check_learns(model)
+
+
 def test_ones_own_backbone_turns_and_learns():
     backbone = plain()
     model = ptn.polarize(backbone, image_size=(32, 40))
@@ -223,6 +239,25 @@ def test_strides_that_only_a_forward_knows_are_found():
 
     model = ptn.polarize(Pooled(), image_size=24)
     assert (model.layout.stride, model.layout.angles) == (4, 32)
+
+
+def test_values_that_are_no_images_do_not_matter():
+    """A table that a layer returns, and whole numbers."""
+
+    class Table(nn.Module):
+        def forward(self, x):
+            return torch.arange(24).reshape(1, 2, 3, 4) if x is None else torch.ones(1, 2, 3, 4)
+
+    class Biased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.conv, self.head = Table(), nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(8, 3)
+
+        def forward(self, x):
+            bias = self.table(x).sum() + self.table(None).sum()
+            return self.head(self.conv(x).relu().mean((2, 3)) + bias)
+
+    assert ptn.polarize(Biased(), image_size=16).layout.feature_layer == "conv"
 
 
 def test_odd_strides_are_found():

@@ -151,7 +151,7 @@ class _FeatureWatch(_Watch):
         self.whole = True
 
     def leaving(self, name: str, layer: nn.Module, output: Any) -> None:
-        if isinstance(output, Tensor) and output.dim() == 4 and output.shape[2] > 1:
+        if isinstance(output, Tensor) and output.dim() == 4 and output.shape[2] > 1 and _in_thirds(output):
             mean = output.mean(dim=1, keepdim=True)  # quicker to turn than all channels
             if _turns_along(mean, self.share, 2, SEAM):
                 self.layer = name
@@ -185,7 +185,7 @@ class _BreachWatch(_Watch):
 
 def _turns(values: Tensor, share: Fraction, tolerance: float = TOLERANCE) -> bool:
     """Whether the second third of a batch is the first third, as it is or turned along one of its axes."""
-    if not values.is_floating_point() or values.dim() == 0 or values.shape[0] % 3:
+    if not _in_thirds(values):
         return True
     first, second, bound = _thirds(values, tolerance)
     axes = range(values.dim())
@@ -196,6 +196,11 @@ def _turns_along(values: Tensor, share: Fraction, axis: int, tolerance: float) -
     first, second, bound = _thirds(values, tolerance)
     shift = share * first.shape[axis]
     return shift.denominator == 1 and _within(first.roll(int(shift), dims=axis), second, bound)
+
+
+def _in_thirds(values: Tensor) -> bool:
+    """Whether values can be of the three images, and not of none of them."""
+    return values.is_floating_point() and values.dim() > 0 and values.shape[0] % 3 == 0 and values.numel() > 0
 
 
 def _thirds(values: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
