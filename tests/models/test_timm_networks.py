@@ -96,6 +96,7 @@ def test_weights_that_cannot_be_fetched_are_one_line(timm, monkeypatch):
         ),
         (lambda: ptn.create_model(NAME, colour=1), "unknown option of timm:test_resnet 'colour'"),
         (lambda: ptn.create_model(NAME, angles=40), "angles must be a multiple of 32"),
+        (lambda: ptn.create_model(NAME, layout={"rows": 3}), "layout must be what an earlier network"),
         (lambda: ptn.create_model("timm:test_vit"), "cannot polarize VisionTransformer"),
     ],
 )

@@ -17,10 +17,8 @@ def is_timm(name: str) -> bool:
 
 def timm_options() -> list[str]:
     """The options of every such network: those of `polarize`."""
-    return [name for name in inspect.signature(polarize).parameters if name not in _GIVEN]
-
-
-_GIVEN = ("backbone", "image_size", "in_channels")
+    given = ("backbone", "image_size", "in_channels")
+    return [name for name in inspect.signature(polarize).parameters if name not in given]
 
 
 def timm_network(
@@ -50,5 +48,8 @@ def timm_network(
     except Exception as error:  # whatever timm and the network it loads from may raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(f"timm could not make {name}: {reason}") from error
-    known = None if layout is None else Layout(**layout)
+    try:
+        known = None if layout is None else Layout(**layout)
+    except TypeError as error:
+        raise InputError(f"layout must be what an earlier network of the same name has; got {layout!r}") from error
     return polarize(backbone, image_size=image_size, in_channels=in_channels, layout=known, **options)
