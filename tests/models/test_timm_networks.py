@@ -110,3 +110,11 @@ def test_without_timm_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ptn.InputError, match="this needs the package timm: pip install 'timm'"):
         ptn.create_model(NAME)
+
+
+def test_a_timm_that_fails_to_import_is_one_line(monkeypatch, tmp_path):
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.delitem(sys.modules, "timm")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ptn.InputError, match=r"timm fails to import .*: install the torchvision that fits"):
+        ptn.create_model(NAME)

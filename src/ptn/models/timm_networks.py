@@ -35,7 +35,10 @@ def timm_network(
 
     `layout` is what an earlier network of the same name and size has found: its `Layout` as a dictionary.
     """
-    timm = optional_module("timm", "timm")
+    try:
+        timm = optional_module("timm", "timm")
+    except RuntimeError as error:
+        raise InputError(f"timm fails to import ({error}): install the torchvision that fits this torch") from error
     if not timm.is_model(architecture):
         near = difflib.get_close_matches(architecture, timm.list_models(), n=1)
         hint = f"did you mean {PREFIX}{near[0]}?" if near else "timm.list_models() names them all"
