@@ -43,6 +43,8 @@ $(MARK)-demo: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt -e '.[data,figures]'
 	@touch $@
 
+# timm asks for torchvision, whose own requirements might bring another torch: it comes alone
 $(MARK)-dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt --no-deps torchvision
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -60,3 +61,18 @@ def photographs() -> Tensor:
         picture = np.asarray(Image.open(file).convert("RGB"))
     image = torch.from_numpy(picture.copy()).permute(2, 0, 1).float() / 255
     return torch.stack((image[:, 60:180, 150:310], image[:, 300:420, 200:360]))
+
+
+@pytest.fixture(scope="session")
+def timm() -> ModuleType:
+    """timm, or a skip."""
+    try:
+        pytest.importorskip("torchvision", reason="timm needs torchvision: pip install timm")
+    except RuntimeError:  # its compiled half is for another build of torch; timm needs only the names in it
+        _OPERATORS.append(torch.library.Library("torchvision", "DEF"))
+        for name in ("nms", "qnms"):
+            _OPERATORS[0].define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return pytest.importorskip("timm", reason="timm is not installed: pip install timm")
+
+
+_OPERATORS: list[torch.library.Library] = []

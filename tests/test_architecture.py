@@ -67,6 +67,7 @@ def test_importing_ptn_imports_nothing_heavy():
     heavy = [
         "PIL",
         "h5py",
+        "huggingface_hub",
         "matplotlib",
         "mlxtend",
         "onnx",
@@ -76,6 +77,8 @@ def test_importing_ptn_imports_nothing_heavy():
         "rich",
         "scipy",
         "sklearn",
+        "timm",
+        "torchvision",
         "trimesh",
         "typer",
     ]
@@ -92,6 +95,7 @@ def test_the_training_path_needs_nothing_optional():
     optional = [
         "PIL",
         "h5py",
+        "huggingface_hub",
         "lightning",
         "matplotlib",
         "mlxtend",
@@ -101,6 +105,8 @@ def test_the_training_path_needs_nothing_optional():
         "pooch",
         "scipy",
         "tensorboard",
+        "timm",
+        "torchvision",
         "trimesh",
     ]
     program = (

@@ -8,9 +8,11 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 
 
+@pytest.mark.usefixtures("timm")
 def test_the_readmes_python_runs(tmp_path, monkeypatch):
     pytest.importorskip("scipy", reason="the README loads a data set: pip install 'ptn[data]'")
     monkeypatch.setenv("PTN_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 3
     namespace: dict[str, object] = {}

@@ -28,10 +28,9 @@ def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
         raise unknown_name(kind, value, known)
 
 
-def optional_module(name: str, extra: str = "data") -> Any:
-    """The module `name` of a package that only some need, or one line saying which extra installs it."""
+def optional_module(name: str, install: str = "ptn[data]") -> Any:
+    """The module `name` of a package that only some need, or one line saying to `pip install` it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = name.partition(".")[0]
-        raise InputError(f"this needs the package {package}: pip install 'ptn[{extra}]'") from error
+        raise InputError(f"this needs the package {name.partition('.')[0]}: pip install '{install}'") from error

@@ -53,7 +53,7 @@ def test_a_report_is_printed_and_written(ptn_cli, folder, bees, tmp_path):
     read = json.loads((out / "audit.json").read_text())
     assert (read["model"], read["data"]) == (str(bees), "animals test")
     assert [p["amount"] for p in read["points"] if p["kind"] == "rotation"] == [0, 90, 180, 270]
-    assert {layer["layer"] for layer in read["layers"]} >= {"transformer", "classifier.head"}
+    assert {layer["layer"] for layer in read["layers"]} >= {"transformer", "classifier.features.0"}
 
 
 def test_some_images_are_drawn_and_layers_can_be_named(ptn_cli, folder, bees, tmp_path):

@@ -270,6 +270,32 @@ def test_a_folder_of_images_becomes_a_classifier_in_two_commands(ptn_cli, pictur
     assert len(list((tmp_path / "seen").iterdir())) == 1
 
 
+@pytest.mark.usefixtures("timm")
+def test_a_backbone_of_timm_learns_a_folder(ptn_cli, pictures, tmp_path):
+    trained = ptn_cli(
+        *("train", "--folder", pictures, "--model", "timm:test_resnet", "--image-size", 32, "--epochs", 8),
+        *("-o", tmp_path / "runs"),
+    )
+    assert trained.code == 0, trained.err
+    [record] = read_records(tmp_path / "runs" / "records.jsonl")
+    assert record.model == "timm:test_resnet"
+    assert record.test_error < 30
+    weights = tmp_path / "runs" / "folder.pictures.timm-test_resnet" / "seed-0" / "weights.safetensors"
+    evaluated = ptn_cli("evaluate", weights, "--rotations", 2, "--json")
+    assert evaluated.code == 0, evaluated.err
+    answers = ptn_cli("predict", weights, pictures / "digit 7" / "00.png", "--overlay", tmp_path / "seen")
+    assert answers.code == 0, answers.err
+    assert "digit" in answers.out
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_backbone_that_does_not_turn_is_refused_before_training(ptn_cli, pictures, tmp_path):
+    outcome = ptn_cli("train", "--folder", pictures, "--model", "timm:test_vit", "-o", tmp_path / "runs")
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert "cannot polarize VisionTransformer" in outcome.err
+
+
 def test_a_folder_with_one_class_says_so(ptn_cli, tmp_path):
     (tmp_path / "one" / "only").mkdir(parents=True)
     Image.new("L", (8, 8)).save(tmp_path / "one" / "only" / "a.png")

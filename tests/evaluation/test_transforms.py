@@ -61,7 +61,7 @@ def test_resampling_is_nothing_exactly_where_pixels_move_onto_pixels(transform, 
     images = sample_images((3, *size), 2)
     gap = (transform.there_and_back(images) - images).abs()
     assert (gap.max() < 1e-4) == exact
-    assert gap.mean() < 0.03  # nothing is cut off, and nothing moves
+    assert gap.mean() < 0.06  # nothing is cut off, and nothing moves
 
 
 @pytest.mark.parametrize("degrees", [120, 210, 300])

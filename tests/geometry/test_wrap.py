@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn import InputError, wrap_pad
+from ptn.geometry import wrap_angle
 
 amounts = st.tuples(st.integers(0, 9), st.integers(0, 9))
 
@@ -28,6 +29,13 @@ def test_three_dimensions_wrap_only_the_angle():
     assert torch.equal(padded[:, :, :2, 1:4, :5], x[:, :, 2:])
     assert padded[:, :, :, 0].abs().max() == 0
     assert padded[..., 5:].abs().max() == 0
+
+
+def test_rows_can_be_cut_off_while_others_come_from_the_other_end():
+    x = torch.rand(1, 2, 5, 3)
+    assert torch.equal(wrap_angle(x, (2, -2)), x.roll(2, dims=2))
+    assert torch.equal(wrap_angle(x, (-1, 1)), x.roll(-1, dims=2))
+    assert torch.equal(wrap_angle(x, (1, -3)), x[:, :, [4, 0, 1]])
 
 
 def test_one_number_pads_every_axis():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import ptn
 from ptn.training.distributed import SynchronisedBatchNorm, synchronise_batch_norm
 
 PROGRAM = """
@@ -119,3 +120,12 @@ def test_processes_that_share_a_run_stop_together_and_go_on(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("% error [") == 1
     assert (folder / "weights.safetensors").exists()
+
+
+def test_batch_norms_that_do_more_than_normalise_are_not_replaced():
+    class NormAndReLU(nn.BatchNorm2d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    with pytest.raises(ptn.InputError, match=r"1 \(NormAndReLU\) does more than normalise: train this model"):
+        synchronise_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 1), NormAndReLU(2)))

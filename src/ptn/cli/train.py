@@ -23,7 +23,7 @@ def train(
     folder: Annotated[
         Path | None, typer.Option(help="Train on your own images: DIR/train/<class>/*, or DIR/<class>/*.")
     ] = None,
-    model: Annotated[str, typer.Option(help="With --folder: the network.")] = "ptn_b",
+    model: Annotated[str, typer.Option(help="With --folder: the network, say ptn_b or timm:resnet18.")] = "ptn_b",
     image_size: Annotated[int, typer.Option(help="With --folder: images are resized to this many pixels.")] = 64,
     epochs: Annotated[int | None, typer.Option(help="Train for so many epochs instead of the recipe's.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, say 0, 0-4 or 0,3,7.")] = "0",

@@ -36,12 +36,12 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
 
 
 def wrap_angle(x: Tensor, amount: tuple[int, int]) -> Tensor:
-    """`x` with rows repeated from the other end: `amount` (before, after) along dimension 2."""
+    """`x` with rows repeated from the other end: `amount` (before, after) along dimension 2; negative cuts off."""
     before, after = amount
     angles = x.shape[2]
     if not (before or after):
         return x
-    if before <= angles and after <= angles:
+    if 0 <= before <= angles and 0 <= after <= angles:
         if x.requires_grad and torch.is_grad_enabled() and runs_eagerly():
             return _Wrap.apply(x, before, after)  # type: ignore[no-untyped-call]
         return _repeat_rows(x, before, after)

@@ -1,9 +1,11 @@
 """Whole networks, by name."""
 
 from .export import Exported, export_onnx, export_torch
+from .hub import from_pretrained, push_to_hub, save_pretrained
 from .inference import InferenceModel, for_inference
 from .networks import Explanation, Model, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
 from .onnx_model import OnnxModel
+from .polarize import PolarizedNetwork, polarize
 from .zoo import (
     ModelConfig,
     count_parameters,
@@ -25,6 +27,7 @@ __all__ = [
     "OnnxModel",
     "PlainNetwork",
     "PolarNetwork",
+    "PolarizedNetwork",
     "ScoreSum",
     "SpatialNetwork",
     "count_parameters",
@@ -32,9 +35,13 @@ __all__ = [
     "export_onnx",
     "export_torch",
     "for_inference",
+    "from_pretrained",
     "list_models",
     "list_options",
     "list_pretrained",
     "load_model",
+    "polarize",
+    "push_to_hub",
+    "save_pretrained",
     "save_weights",
 ]

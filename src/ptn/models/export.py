@@ -56,15 +56,15 @@ def export_onnx(
     network of this package its "config".
 
     Args:
-        images: what the file is checked on, floats in [0, 1]; None is patches of a sheet of digits. Networks that are
-            not this package's need it, to know the shape of an image.
+        images: what the file is checked on, floats in [0, 1]; None is patches of a sheet of digits. Networks that
+            are not this package's need it, to know the shape of an image.
         classes: the names of the labels.
         metadata: more texts for the file.
         opset: the version of ONNX's operators, 18 to 25.
     """
-    onnx = optional_module("onnx", "export")
+    onnx = optional_module("onnx", "ptn[export]")
     for package in ("onnxscript", "onnxruntime"):
-        optional_module(package, "export")
+        optional_module(package, "ptn[export]")
     if isinstance(opset, bool) or opset not in OPSETS:
         raise InputError(f"opset must be a whole number from {OPSETS[0]} to {OPSETS[-1]}; got {opset!r}")
     network, images = _prepare(model, images)

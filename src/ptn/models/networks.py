@@ -122,7 +122,7 @@ class PolarNetwork(Network):
         self,
         input_shape: tuple[int, ...],
         transformer: PolarTransformer | CylindricalTransformer,
-        classifier: ConvStack | ResNet,
+        classifier: nn.Module,
     ) -> None:
         super().__init__(input_shape)
         self.transformer = transformer
@@ -137,9 +137,15 @@ class PolarNetwork(Network):
     def trace(self, images: Tensor) -> Explanation:
         location = self.transformer.locate(self.normalize(images))
         polar = self.transformer.sample(images, location.origin)
-        features = self.classifier.features(self.normalize(polar))
-        logits = self.classifier.score(features)
+        features, logits = self.read(self.normalize(polar))
         return Explanation(logits, features, location.origin, location.heatmap, polar)
+
+    def read(self, polar: Tensor) -> tuple[Tensor, Tensor]:
+        """The last feature maps of normalised polar images, and their logits."""
+        classifier = self.classifier
+        assert isinstance(classifier, ConvStack | ResNet)
+        features = classifier.features(polar)
+        return features, classifier.score(features)
 
 
 class SpatialNetwork(Network):

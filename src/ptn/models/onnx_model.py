@@ -24,7 +24,7 @@ class OnnxModel(nn.Module):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__()
-        runtime = optional_module("onnxruntime", "export")
+        runtime = optional_module("onnxruntime", "ptn[export]")
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"no ONNX file at {path}")

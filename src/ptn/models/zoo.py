@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from ..errors import InputError, unknown_name
 from ..files import save_tensors
 from . import builders
 from .networks import Model, Network, ScoreSum
+from .polarize import PolarizedNetwork
+from .timm_networks import PREFIX, is_timm, timm_network, timm_options
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -74,15 +76,25 @@ def list_pretrained() -> list[str]:
 
 def list_options(name: str) -> list[str]:
     """The options that a model takes beyond classes, image size and channels."""
+    name = name.partition(".")[0]
     if name in _SUMS:
         return list_options(_SUMS[name][0])
-    if name not in _BUILDERS:
-        raise unknown_name("model", name, list_models())
-    builder = _BUILDERS[name]
+    if is_timm(name):
+        return timm_options()
+    builder = _builder(name)
     # what the registry binds is what makes the name: not for the caller to change
     bound = builder.keywords if isinstance(builder, partial) else {}
     fixed = {"num_classes", "image_size", "in_channels", *bound}
     return [option for option in inspect.signature(builder).parameters if option not in fixed]
+
+
+def _builder(name: str) -> Callable[..., Network]:
+    """What makes the network called `name`, which is no sum of others."""
+    if is_timm(name):
+        return partial(timm_network, name.removeprefix(PREFIX))
+    if name not in _BUILDERS:
+        raise unknown_name("model", name, list_models())
+    return _BUILDERS[name]
 
 
 def create_model(
@@ -103,6 +115,9 @@ def create_model(
             path of a `.safetensors` file that `save_weights` wrote. Another number of classes than theirs
             gets a fresh final layer.
         options: see `list_options(name)`.
+
+    Beside the names of `list_models` there is `timm:` before any convolutional architecture of timm, which is
+    polarized (see `polarize`); its tags are timm's own: "timm:resnet18.a1_in1k".
     """
     if not isinstance(name, str):
         raise InputError(f"a model is named by a text, one of {', '.join(list_models())}; got {name!r}")
@@ -119,12 +134,17 @@ def create_model(
         given["image_size"] = tuple(map(_plain, sides))
     if pretrained is None:
         return build(ModelConfig(name, **given, options=options))
+    if is_timm(name) and not _is_path(pretrained):
+        return build(ModelConfig(name, **given, options=options), tag=str(pretrained))
 
     path = find_weights(name, pretrained)
     saved = read_config(path)
     if saved.name != name:
         raise InputError(f"{path.name} holds weights of {saved.name}, not of {name}")
-    config = ModelConfig(**{**asdict(saved), **given, "options": {**saved.options, **options}})
+    inherited = dict(saved.options)
+    if options or given.keys() - {"num_classes"}:
+        inherited.pop("layout", None)  # found for other images
+    config = ModelConfig(**{**asdict(saved), **given, "options": {**inherited, **options}})
     model = build(config)
     load_weights(model, path, fresh_head=config.num_classes != saved.num_classes)
     return model
@@ -135,8 +155,8 @@ def _plain(number: Any) -> Any:
     return int(number) if hasattr(number, "__index__") and not isinstance(number, bool) else number
 
 
-def build(config: ModelConfig) -> Model:
-    """The model that `config` describes, freshly initialised."""
+def build(config: ModelConfig, *, tag: str | None = None) -> Model:
+    """The model that `config` describes, freshly initialised, or with the weights that timm has under `tag`."""
     size: dict[str, Any] = {
         "num_classes": config.num_classes,
         "image_size": config.image_size,
@@ -149,18 +169,24 @@ def build(config: ModelConfig) -> Model:
             own = {key: value for key, value in config.options.items() if key in list_options(name)}
             members.append(_BUILDERS[name](**size, **own))
         model = ScoreSum(members)
-    elif config.name in _BUILDERS:
-        model = _BUILDERS[config.name](**size, **config.options)
     else:
-        raise unknown_name("model", config.name, list_models())
+        extra = {} if tag is None else {"tag": tag}
+        model = _builder(config.name)(**size, **config.options, **extra)
     model.config = config
+    if isinstance(model, PolarizedNetwork):  # what was found by trying need not be found again
+        model.config = replace(config, options={**config.options, "layout": asdict(model.layout)})
     return model
+
+
+def _is_path(pretrained: str | Path) -> bool:
+    path = Path(pretrained)
+    return path.suffix == ".safetensors" or len(path.parts) > 1
 
 
 def find_weights(name: str, pretrained: str | Path) -> Path:
     """The file behind a pretrained tag or path."""
-    path = Path(pretrained)
-    if path.suffix == ".safetensors" or len(path.parts) > 1:
+    if _is_path(pretrained):
+        path = Path(pretrained)
         if not path.is_file():
             raise InputError(f"no weights at {path}")
         return path
@@ -178,10 +204,22 @@ def save_weights(
 
     What float16 cannot hold stays float32.
     """
+    config = config_of(model)
     tensors = model.state_dict()
     if half:
         tensors = {key: _halved(value) for key, value in tensors.items()}
-    save_tensors(Path(path), tensors, {**(metadata or {}), "config": json.dumps(asdict(model.config))})
+    save_tensors(Path(path), tensors, {**(metadata or {}), "config": json.dumps(asdict(config))})
+
+
+def config_of(model: Model) -> ModelConfig:
+    """The configuration of a model of this zoo."""
+    config = getattr(model, "config", None)
+    if not isinstance(config, ModelConfig):
+        raise InputError(
+            f"this {type(model).__name__} was not made by create_model, which could make it again: keep its "
+            "state_dict() and the code that makes it"
+        )
+    return config
 
 
 def _halved(values: Tensor) -> Tensor:
@@ -206,29 +244,39 @@ def read_config(path: Path) -> ModelConfig:
     return parse_config(metadata["config"], path)
 
 
-def parse_config(text: str, path: Path) -> ModelConfig:
-    """The configuration that is written as JSON in the file at `path`."""
+def parse_config(written: Any, path: Path) -> ModelConfig:
+    """The configuration found in the file at `path`, as `dataclasses.asdict` made it or as JSON of that."""
     try:
-        values = json.loads(text)
+        values = json.loads(written) if isinstance(written, str) else written
         return ModelConfig(**{**values, "image_size": tuple(values["image_size"])})
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} has a model configuration that cannot be read: {error}") from error
 
 
 def load_weights(model: Model, path: Path, *, fresh_head: bool = False) -> None:
-    """Load what `save_weights` wrote into `model`; `fresh_head` leaves the final layers as they are."""
+    """Load what `save_weights` wrote into `model`; `fresh_head` leaves final layers of another size as they are."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     state = model.state_dict()
-    tensors = load_file(path)
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file: {error}") from error
     if fresh_head:
-        tensors = {k: v for k, v in tensors.items() if ".classifier.head." not in f".{k}"}
-        tensors = {**{k: v for k, v in state.items() if k not in tensors}, **tensors}
+        classes = config_of(model).num_classes
+        other = {k for k, v in state.items() if k in tensors and _is_head(v, tensors[k], classes)}
+        tensors |= {key: state[key] for key in other}
     for key, value in state.items():
         if key not in tensors or tensors[key].shape != value.shape:
             found = f"has shape {tuple(tensors[key].shape)}" if key in tensors else "is missing"
             raise InputError(f"{path.name} does not fit this model: {key} {found}, {tuple(value.shape)} needed")
     model.load_state_dict({k: tensors[k].to(state[k].dtype) for k in state})
+
+
+def _is_head(ours: Tensor, saved: Tensor, classes: int) -> bool:
+    """Whether two tensors are final layers, of `classes` and of another number of them."""
+    return ours.shape[:1] == (classes,) and saved.shape[:1] != (classes,) and ours.shape[1:] == saved.shape[1:]
 
 
 def load_model(path: str | Path) -> Model:

@@ -120,6 +120,9 @@ def synchronise_batch_norm(model: nn.Module) -> None:
     """Replace every batch norm in `model` by one that sees the whole batch. Parameters stay the same objects."""
     for name, child in model.named_children():
         if isinstance(child, nn.BatchNorm2d | nn.BatchNorm3d):
+            if type(child) not in (nn.BatchNorm2d, nn.BatchNorm3d):
+                kind = type(child).__name__
+                raise InputError(f"{name} ({kind}) does more than normalise: train this model in one process")
             setattr(model, name, SynchronisedBatchNorm(child))
         else:
             synchronise_batch_norm(child)

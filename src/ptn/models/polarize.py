@@ -1,0 +1,191 @@
+"""Any image backbone as a Polar Transformer Network."""
+
+import copy
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ..errors import InputError, check_choice
+from ..geometry import PolarGrid
+from ..geometry.grid import Law
+from ..geometry.interpolate import Interpolation, Padding
+from ..layers import PolarTransformer
+from ..layers.convert import angular_stride, is_convolution, wrap_layer
+from ..layers.origin import HeatmapActivation
+from .builders import make_predictor
+from .networks import PolarNetwork
+from .turning import Turn, can_run, measure_stride
+
+Origin = Literal["learned", "center"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The polar images that suit a backbone, and what it does to them.
+
+    Turning them by a multiple of `stride` rows turns the feature maps of `feature_layer`, the last it has, exactly,
+    and leaves logits as they are.
+    """
+
+    angles: int
+    radii: int
+    stride: int
+    feature_layer: str
+
+
+class PolarizedNetwork(PolarNetwork):
+    """A backbone that looks at the polar image around a learned, central or given origin.
+
+    (N, C, H, W) in [0, 1] -> whatever the backbone returns.
+    """
+
+    def __init__(
+        self, input_shape: tuple[int, ...], transformer: PolarTransformer, backbone: nn.Module, layout: Layout
+    ) -> None:
+        super().__init__(input_shape, transformer, backbone)
+        self.layout = layout
+
+    @property
+    def backbone(self) -> nn.Module:
+        return self.classifier
+
+    def read(self, polar: Tensor) -> tuple[Tensor, Tensor]:
+        kept: list[Tensor] = []
+        layer = self.backbone.get_submodule(self.layout.feature_layer)
+        handle = layer.register_forward_hook(lambda layer, args, output: kept.append(output.clone()))
+        try:
+            logits = self.backbone(polar)
+        finally:
+            handle.remove()
+        return kept[-1], logits
+
+
+def polarize(
+    backbone: nn.Module,
+    *,
+    image_size: int | tuple[int, int],
+    in_channels: int = 3,
+    angles: int | None = None,
+    radii: int | None = None,
+    origin: Origin = "learned",
+    r_min_px: float = 1.0,
+    r_max_px: float | None = None,
+    law: Law = "log",
+    interpolation: Interpolation = "bilinear",
+    padding: Padding = "zeros",
+    heatmap: HeatmapActivation = "softplus",
+    origin_jitter_px: float | None = None,
+    layout: Layout | None = None,
+) -> PolarizedNetwork:
+    """A Polar Transformer Network of any convolutional backbone: from timm, torchvision or your own.
+
+    The network has a copy of `backbone`, its state dict unchanged, whose convolutions, poolings and paddings go
+    once around the angle. That it turns with its input is then tried out, and a backbone that does not (it has
+    position embeddings, flattens space, pads in its own `forward`) is refused with the name of the layer to blame.
+    Re-parameterise and fuse a backbone before, not after.
+
+    Args:
+        image_size: of the images, a number of pixels or (H, W).
+        angles: rows of the polar image, a multiple of the backbone's stride s along the angle and at least 2s.
+            By default the height of the image rounded up to a multiple of 4s, so that quarter turns are exact.
+        radii: its columns, by default the width of the image.
+        origin: "learned" by the paper's origin predictor, or the "center" of the image.
+        layout: what an earlier call found for the same architecture and images; nothing is tried then.
+        others: as of `ptn.create_model("ptn_b")`. A learned origin is jittered by 2 pixels in training.
+
+    Images are normalised by the mean and deviation in the backbone's `pretrained_cfg`, where it has one as timm's
+    have, or else not at all: see `set_normalization`.
+    """
+    if not isinstance(backbone, nn.Module):
+        raise InputError(f"polarize takes a torch.nn.Module; got {type(backbone).__name__}")
+    check_choice("origin", origin, ("learned", "center"))
+    size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
+    if len(size) != 2 or not all(isinstance(side, int) and side >= 4 for side in size):
+        raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {image_size}")
+    example = _example(backbone)
+    wrapped = copy.deepcopy(backbone)
+    layers = wrap_network(wrapped)
+    if layout is None:
+        layout = find_layout(wrapped, layers, size, in_channels, angles, radii)
+    learned = origin == "learned"
+    transformer = PolarTransformer(
+        PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
+        make_predictor("b", in_channels, size, heatmap) if learned else None,
+        origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
+        interpolation=interpolation,
+        padding=padding,
+    )
+    network = PolarizedNetwork((in_channels, *size), transformer, wrapped, layout)
+    config = getattr(backbone, "pretrained_cfg", None)
+    if isinstance(config, Mapping) and len(config.get("mean") or ()) == len(config.get("std") or ()) == in_channels:
+        network.set_normalization(config["mean"], config["std"])
+    return network.to(example.device, example.dtype).train(backbone.training)
+
+
+def wrap_network(network: nn.Module) -> list[nn.Module]:
+    """Make a network's layers wrap around the angle, in place; returns those that do now."""
+    layers = []
+    for name, layer in network.named_modules():
+        try:
+            if wrap_layer(layer):
+                layers.append(layer)
+        except InputError as error:
+            kind = type(layer).__name__
+            raise InputError(f"cannot polarize {type(network).__name__}: layer {name} ({kind}) {error}") from error
+    if not any(is_convolution(layer) for layer in layers):
+        raise InputError(f"cannot polarize {type(network).__name__}: it has no convolutions (torch.nn.Conv2d)")
+    return layers
+
+
+def find_layout(
+    wrapped: nn.Module,
+    layers: Collection[nn.Module],
+    size: tuple[int, int],
+    in_channels: int,
+    angles: int | None = None,
+    radii: int | None = None,
+) -> Layout:
+    """The polar images that suit a wrapped network, found by trying them."""
+    columns = size[1] if radii is None else radii
+    PolarGrid(angles or 1, columns)  # says what is wrong with them
+    kind = type(wrapped).__name__
+    odd = math.lcm(*(stride // (stride & -stride) for stride in map(angular_stride, layers)))
+    blank = _example(wrapped).new_zeros(1, in_channels, 128 * odd, columns)
+    least = measure_stride(wrapped, layers, blank)
+    # turns show on few columns as well as on many, and sooner
+    width = least if least < columns and can_run(wrapped, blank[..., :least]) else columns
+    # what pools or cuts into patches without being a layer shows only in how far the input must turn
+    for stride in (least, 2 * least, 4 * least):
+        rows = 4 * stride * math.ceil(size[0] / (4 * stride))
+        if angles is not None and angles % stride == 0 and angles >= 2 * stride:
+            rows = angles
+        elif angles is not None and stride > least:
+            break
+        turn = Turn(wrapped, in_channels, (rows, width), stride)
+        feature_layer = turn.find_features()
+        if feature_layer is None:
+            continue
+        if angles not in (None, rows):
+            raise InputError(
+                f"angles must be a multiple of {stride}, the stride of {kind} along the angle, "
+                f"and at least {2 * stride}; got {angles}: take {stride * max(2, round(angles / stride))}"
+            )
+        return Layout(rows, columns, stride, feature_layer)
+    raise InputError(
+        f"cannot polarize {kind}: it does not turn with the angle from {turn.find_breach()}; padding in a forward, "
+        "position embeddings and layers over flattened space cannot wrap around"
+    )
+
+
+def _example(network: nn.Module) -> Tensor:
+    """A tensor of the kind a network computes with."""
+    if any(is_lazy(parameter) or parameter.is_meta for parameter in network.parameters()):
+        raise InputError(
+            f"cannot polarize {type(network).__name__}: it has no weights yet; load them, or run it once"
+        )
+    return next((parameter for parameter in network.parameters() if parameter.is_floating_point()), torch.empty(0))
