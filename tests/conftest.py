@@ -58,7 +58,7 @@ def kernels_agree() -> Callable[..., None]:
     """Check `sample(*tensors, backend=…)`: Triton's values and gradients against torch's in float64 on the CPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
-    def check(sample: Callable[..., Tensor], *tensors: Tensor, tolerance: float = 1e-5) -> None:
+    def check(sample: Callable[..., Tensor], *tensors: Tensor, tolerance: float = 3e-5) -> None:
         ours = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
         exact = [tensor.detach().double().cpu().requires_grad_() for tensor in tensors]
         out, expected = sample(*ours, backend="triton"), sample(*exact, backend="torch")

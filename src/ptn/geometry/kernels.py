@@ -19,6 +19,7 @@ import triton.language as tl
 
 CUBIC = tl.constexpr(-0.75)  # as torch's grid_sample has it
 PI = tl.constexpr(3.141592653589793)
+LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(4.0)  # pixels beyond the edge from where on all points are alike
 
 
@@ -45,7 +46,8 @@ class Poses(NamedTuple):
 class Shape(NamedTuple):
     """The image's size, how many rows are written, ½π/rows, and the numbers of the law.
 
-    Row y lies at angle 2πy/rows; column x at radius start·2^(x·step) ("log") or x·step ("linear").
+    Row y lies at angle 2πy/rows; column x at radius start·2^(x·step) ("log") or x·step ("linear"). `step_rest` is
+    what float32 leaves of `step`.
     """
 
     height: int
@@ -54,6 +56,7 @@ class Shape(NamedTuple):
     quarter_step: float
     start: float
     step: float
+    step_rest: float
 
 
 class Channels(NamedTuple):
@@ -368,12 +371,21 @@ def _point(row_u, row_v, column, shape, pose, COLUMNS: tl.constexpr, LAW: tl.con
         u = row_u + pose.cos * offset
         v = row_v - pose.sin * offset
     else:
-        radius = column.to(tl.float32) * shape.step
-        if LAW == "log":
-            radius = shape.start * tl.exp2(radius)
+        radius = _radius(column.to(tl.float32), shape, LAW)
         u = row_u * radius
         v = row_v * radius
     return pose.x + pose.size * u, pose.y + pose.size * v, u, v
+
+
+@triton.jit
+def _radius(column, shape, LAW: tl.constexpr):
+    power = column * shape.step
+    if LAW == "linear":
+        return power
+    else:  # what rounding took from the power, given back to first order
+        rest = tl.fma(column, shape.step, -power) + column * shape.step_rest
+        radius = shape.start * tl.exp2(power)
+        return radius + radius * (rest * LN2)
 
 
 @triton.jit

@@ -1,6 +1,7 @@
 """How the work of the Triton kernels is divided into programs, and their start."""
 
 import math
+import struct
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -131,7 +132,8 @@ def _plan(
             outer, inner = inner, outer
             image_steps = image_steps._replace(outer=0, inner=image_steps.outer)
             out_steps = out_steps._replace(outer=0, inner=out_steps.outer)
-    shape = Shape(height, width, points.rows, 0.5 * math.pi / points.rows, points.start, points.step)
+    rest = points.step - struct.unpack("f", struct.pack("f", points.step))[0]
+    shape = Shape(height, width, points.rows, 0.5 * math.pi / points.rows, points.start, points.step, rest)
 
     tile_inner = min(TILE_INNER, triton.next_power_of_2(inner)) if image_steps.inner == 1 else 1
     tile_rows = TILE_ROWS if tile_inner == 1 else TILE_VALUES // (TILE_COLUMNS * tile_inner)
