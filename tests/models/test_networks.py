@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import ptn
+from ptn.geometry import Warp, similarity_warp
 from ptn.models import ScoreSum
 
 
@@ -152,3 +153,17 @@ def test_normalisation_of_the_wrong_length_is_named():
         with pytest.raises(ptn.InputError, match=says):
             model.set_normalization(mean, std)
     assert model.mean.tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["ptn_s", "pcnn_s"])
+def test_a_warp_is_composed_with_the_polar_sampling(name, photographs):
+    """The logits of the warped images, to what one interpolation less changes."""
+    torch.manual_seed(1)
+    model = ptn.create_model(name, image_size=(96, 96), in_channels=3).eval()
+    images = similarity_warp(photographs, scale=0.5, size=(96, 96))  # with black around, so that nothing is lost
+    warp = Warp(torch.tensor([0.4, -2.0]), torch.tensor([1.1, 0.8]), torch.tensor([[3.0, -2.0], [0.0, 4.0]]))
+    with torch.no_grad():
+        composed, twice = model(images, warp=warp), model(similarity_warp(images, **warp._asdict()))
+        unturned = model(images)
+    assert (composed - twice).norm() < 0.2 * (unturned - twice).norm()
+    assert (composed - twice).norm() < 0.05 * twice.norm()

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..geometry import similarity_warp
+from ..geometry import Warp, similarity_warp
 from ..geometry.interpolate import Interpolation
 
 Range = tuple[float, float]
@@ -34,38 +35,57 @@ def augment(
     rotation_deg: float = 0.0,
     scale: Range = UNCHANGED,
     shift_px: float = 0.0,
+    interpolation: Interpolation = "bilinear",
+    **disturbances: Any,
+) -> Tensor:
+    """`images` (N, C, H, W) or volumes (N, C, X, Y, Z), each changed by random numbers of its own.
+
+    First disturbed (see `disturb`), then turned, scaled and moved (see `draw_warp`). All the randomness there is
+    comes from `noise` (N, `noise_per_image`), uniform in [0, 1).
+    """
+    disturbed = disturb(images, noise, **disturbances)
+    warp = draw_warp(noise, rotation_deg=rotation_deg, scale=scale, shift_px=shift_px)
+    return similarity_warp(disturbed, **warp._asdict(), interpolation=interpolation)
+
+
+def draw_warp(noise: Tensor, *, rotation_deg: float = 0.0, scale: Range = UNCHANGED, shift_px: float = 0.0) -> Warp:
+    """A turn (of volumes about z) by up to `rotation_deg` either way, a scale along x and y between the two of
+    `scale`, evenly in the logarithm, and a shift by up to `shift_px` along both."""
+    turn, size, right, down = noise[:, :4].unbind(dim=1)
+    return Warp(
+        rotation=(2 * turn - 1) * math.radians(rotation_deg),
+        scale=_between(scale, size),
+        shift_px=torch.stack((2 * right - 1, 2 * down - 1), dim=1) * shift_px,
+    )
+
+
+def disturb(
+    images: Tensor,
+    noise: Tensor,
+    *,
     mirror: bool = False,
     z_scale: Range = UNCHANGED,
     z_shift_px: float = 0.0,
     jitter: float = 0.0,
-    interpolation: Interpolation = "bilinear",
 ) -> Tensor:
-    """`images` (N, C, H, W) or volumes (N, C, X, Y, Z), each changed by random numbers of its own.
+    """What comes before the warp.
 
     Every pixel or voxel is left out with probability `jitter`, in all channels at once; every other image is a
     `mirror` image, -x for x. Volumes are scaled along z between the two of `z_scale`, evenly in the logarithm, and
-    moved along z by up to `z_shift_px`. Then all are turned (volumes about z) by up to `rotation_deg` either way,
-    scaled along x and y between the two of `scale` and moved by up to `shift_px` along both.
-    `noise` (N, `noise_per_image`), uniform in [0, 1), is all the randomness there is.
+    moved along z by up to `z_shift_px`.
     """
-    turn, size, right, down = noise[:, :4].unbind(dim=1)
-    if noise.shape[1] > 4:
-        flip, depth, up = noise[:, 4:7].unbind(dim=1)
-        if jitter:
-            kept = noise[:, 7:].view(len(images), 1, *images.shape[2:]) >= jitter
-            images = images * kept
-        if mirror:
-            x_axis = 2 if images.dim() == 5 else 3
-            images = torch.where(_per_image(flip < 0.5, images), images.flip(x_axis), images)
-        if z_scale != UNCHANGED or z_shift_px:
-            images = _warp_z(images, _between(z_scale, depth), (2 * up - 1) * z_shift_px)
-    return similarity_warp(
-        images,
-        rotation=(2 * turn - 1) * math.radians(rotation_deg),
-        scale=_between(scale, size),
-        shift_px=torch.stack((2 * right - 1, 2 * down - 1), dim=1) * shift_px,
-        interpolation=interpolation,
-    )
+    if noise.shape[1] == 4:
+        return images
+    flip, depth, up = noise[:, 4:7].unbind(dim=1)
+    if jitter:
+        kept = noise[:, 7:].view(len(images), 1, *images.shape[2:]) >= jitter
+        images = images * kept
+    if mirror:
+        x_axis = 2 if images.dim() == 5 else 3
+        images = torch.where(_per_image(flip < 0.5, images), images.flip(x_axis), images)
+    if z_scale != UNCHANGED or z_shift_px:
+        images = _warp_z(images, _between(z_scale, depth), (2 * up - 1) * z_shift_px)
+    return images
 
 
 def _between(limits: Range, noise: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The one rotate/scale/shift warp that generators, augmentation, test averaging and networks share."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,14 @@ from .interpolate import (
     values_known,
 )
 from .slices import fold_slices
+
+
+class Warp(NamedTuple):
+    """One similarity per image, as `similarity_warp` takes it: rotation (N,), scale (N,) and shift_px (N, 2)."""
+
+    rotation: Tensor
+    scale: Tensor
+    shift_px: Tensor
 
 
 def similarity_warp(

@@ -7,7 +7,15 @@ image accordingly. `forward` does both.
 import torch
 from torch import Tensor, nn
 
-from ..geometry import PolarGrid, cylindrical_sample, fold_slices, polar_sample, similarity_warp
+from ..geometry import (
+    PolarGrid,
+    Warp,
+    cylindrical_sample,
+    fold_slices,
+    frame_before_warp,
+    polar_sample,
+    similarity_warp,
+)
 from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, Padding, check_options, coordinate_dtype
 from .origin import Location, OriginJitter, OriginPredictor
@@ -44,24 +52,49 @@ class PolarTransformer(nn.Module):
         dtype = coordinate_dtype(images)
         return Location(torch.zeros(images.shape[0], 2, dtype=dtype, device=images.device), None)
 
-    def sample(self, images: Tensor, origin: Tensor, *, check_finite: bool = True) -> Tensor:
+    def sample(
+        self,
+        images: Tensor,
+        origin: Tensor,
+        *,
+        phase: Tensor | float = 0.0,
+        dilation: Tensor | float = 1.0,
+        check_finite: bool = True,
+    ) -> Tensor:
         """The polar image around `origin`."""
         return polar_sample(
             images,
             origin,
             self.grid,
+            phase=phase,
+            dilation=dilation,
             interpolation=self.interpolation,
             padding=self.padding,
             check_finite=check_finite,
         )
 
-    def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
-        """`guide` is what the predictor looks at if not the images themselves: a normalised copy, say."""
+    def forward(
+        self,
+        images: Tensor,
+        origin: Tensor | None = None,
+        *,
+        guide: Tensor | None = None,
+        warp: Warp | None = None,
+    ) -> Tensor:
+        """`guide` is what the predictor looks at if not the images themselves: a normalised copy, say.
+
+        With `warp` it is that of the images warped, and the result is that of the images warped, read from the
+        images themselves: one interpolation instead of two.
+        """
         if origin is not None:
             return self.sample(images, origin)
+        size = (images.shape[-2], images.shape[-1])
         predicted = self.locate(images if guide is None else guide).origin
-        moved = self.jitter(predicted, (images.shape[-2], images.shape[-1]))
-        return self.sample(images, moved, check_finite=False)
+        moved = self.jitter(predicted, size)
+        if warp is None:
+            return self.sample(images, moved, check_finite=False)
+        frame = frame_before_warp(moved, size, **warp._asdict())
+        return self.sample(images, **frame._asdict(), check_finite=False)
 
 
 class CylindricalTransformer(nn.Module):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..geometry import Warp, similarity_warp
 from ..geometry.interpolate import check_images
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 from .classifiers import ConvStack, ResNet
@@ -128,11 +129,17 @@ class PolarNetwork(Network):
         self.transformer = transformer
         self.classifier = classifier
 
-    def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
-        """Logits; `origin` (N, 2) overrides the predicted one."""
+    def forward(self, images: Tensor, origin: Tensor | None = None, *, warp: Warp | None = None) -> Tensor:
+        """Logits; `origin` (N, 2) overrides the predicted one.
+
+        With `warp` those of the images warped: their origins are found there, their polar images read here.
+        """
         self.check(images)
-        guide = self.normalize(images) if origin is None else None
-        return self.classifier(self.normalize(self.transformer(images, origin, guide=guide)))
+        if warp is None:
+            guide = self.normalize(images) if origin is None else None
+            return self.classifier(self.normalize(self.transformer(images, origin, guide=guide)))
+        guide = self.normalize(similarity_warp(images, **warp._asdict()))
+        return self.classifier(self.normalize(self.transformer(images, guide=guide, warp=warp)))
 
     def trace(self, images: Tensor) -> Explanation:
         location = self.transformer.locate(self.normalize(images))

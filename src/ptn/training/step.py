@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.augment import augment
+from ..data.augment import disturb
+from ..geometry import similarity_warp
 from ..layers import random_layers
 from .batches import Batches
 from .optimise import AveragedWeights, learning_rates, make_optimiser
@@ -182,22 +183,16 @@ def classify(
     network: nn.Module, images: Tensor, labels: Tensor, noise: Tensor | None, recipe: Recipe
 ) -> tuple[Tensor, Tensor]:
     """The loss of `network` on a batch, augmented by `noise`, and how many it got wrong."""
+    given = {}
     if noise is not None:
         spec = recipe.augment
-        images = augment(
-            images,
-            noise,
-            rotation_deg=spec.rotation_deg,
-            scale=spec.scale,
-            shift_px=spec.shift_px,
-            mirror=spec.mirror,
-            z_scale=spec.z_scale,
-            z_shift_px=spec.z_shift_px,
-            jitter=spec.jitter,
-            interpolation=spec.interpolation,
-        )
+        images, warp = disturb(images, noise, **spec.disturbances), spec.warp(noise)
+        if spec.composed:
+            given["warp"] = warp
+        else:
+            images = similarity_warp(images, **warp._asdict(), interpolation=spec.interpolation)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-        logits = network(images)
+        logits = network(images, **given)
     loss = F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
     return loss, (logits.argmax(dim=1) != labels).sum()
 
