@@ -1,7 +1,7 @@
-"""What every test may use: real digits, the folder of real data, and reproducible randomness."""
+"""What every test may use: real digits, the folder of real data, reproducible randomness, a judge of kernels."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported: its kernels run on the CPU
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton's kernels run anyway; to be said before it is imported
 
 
 if find_spec("hypothesis"):  # the GPU tests need none of it
@@ -76,3 +76,24 @@ def timm() -> ModuleType:
 
 
 _OPERATORS: list[torch.library.Library] = []
+
+
+@pytest.fixture(scope="session")
+def kernels_agree() -> Callable[..., None]:
+    """Check `sample(*tensors, backend=…)`: Triton's values and gradients against torch's in float64 on the CPU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def check(sample: Callable[..., Tensor], *tensors: Tensor, tolerance: float = 3e-5) -> None:
+        ours = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
+        exact = [tensor.detach().double().cpu().requires_grad_() for tensor in tensors]
+        out, expected = sample(*ours, backend="triton"), sample(*exact, backend="torch")
+        assert out.dtype == tensors[0].dtype
+        weights = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).reshape(out.shape).to(out.dtype)
+        slopes = torch.autograd.grad(out, ours, weights.to(device))
+        true_slopes = torch.autograd.grad(expected, exact, weights.double())
+        for value, truth in zip((out, *slopes), (expected, *true_slopes), strict=True):
+            assert value.shape == truth.shape
+            error = (value.detach().cpu().double() - truth.detach()).abs().max()
+            assert error <= tolerance * truth.detach().abs().max().clamp(min=1)
+
+    return check

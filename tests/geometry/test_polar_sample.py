@@ -37,6 +37,30 @@ def test_rolling_the_angle_axis_is_rotating_the_grid(rows, angles, x, y, height,
     assert torch.allclose(turned, polar_sample(images, origin, grid).roll(-rows, 2), atol=1e-9)
 
 
+@given(columns=st.integers(0, 12), angles=st.integers(1, 12), x=st.floats(-1, 1), y=st.floats(-1, 1))
+@settings(max_examples=30, deadline=None)
+def test_dilating_the_grid_shifts_the_radius_axis(columns, angles, x, y):
+    images = torch.rand(1, 2, 15, 12, dtype=torch.float64)
+    origin = torch.tensor([[x, y]], dtype=torch.float64)
+    grid = PolarGrid(angles, 16, r_max_px=9)
+    larger = polar_sample(images, origin, grid, dilation=9 ** (columns / 16))
+    polar = polar_sample(images, origin, grid)
+    assert torch.allclose(larger[..., : 16 - columns], polar[..., columns:], atol=1e-9)
+
+
+def test_gradients_to_phase_and_dilation_are_right():
+    images = torch.rand(2, 1, 9, 7, dtype=torch.float64)
+    origin = torch.tensor([[0.03, -0.21], [0.31, 0.17]], dtype=torch.float64)
+    phase = torch.tensor([0.3, -1.2], dtype=torch.float64, requires_grad=True)
+    dilation = torch.tensor([1.2, 0.7], dtype=torch.float64, requires_grad=True)
+    grid = PolarGrid(5, 4)
+    assert torch.autograd.gradcheck(
+        lambda p, d: polar_sample(images, origin, grid, phase=p, dilation=d), (phase, dilation)
+    )
+    one = dilation[:1].detach().clone().squeeze().requires_grad_()  # one number for all
+    assert torch.autograd.gradcheck(lambda d: polar_sample(images, origin, grid, dilation=d), (one,))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @given(size=st.integers(5, 40), quarter=st.integers(1, 12))
@@ -211,9 +235,11 @@ def test_without_the_check_a_broken_origin_gives_nan_and_spares_the_others():
     polar = polar_sample(torch.rand(2, 1, 9, 9), origin, PolarGrid(4, 4), check_finite=False)
     assert torch.isfinite(polar[0]).all()
     assert torch.isnan(polar[1]).all()
-    turned = polar_sample(torch.rand(2, 1, 9, 9), middle(2), PolarGrid(4, 4), phase=torch.tensor([0, math.nan]))
-    assert torch.isfinite(turned[0]).all()
-    assert torch.isnan(turned[1]).all()
+    for name in ("phase", "dilation"):
+        broken = {name: torch.tensor([1.0, math.nan])}
+        moved = polar_sample(torch.rand(2, 1, 9, 9), middle(2), PolarGrid(4, 4), **broken)
+        assert torch.isfinite(moved[0]).all()
+        assert torch.isnan(moved[1]).all()
 
 
 GRID = PolarGrid(8, 8)
@@ -239,6 +265,14 @@ GRID = PolarGrid(8, 8)
             {"phase": torch.zeros(3)},
             r"phase must be a number or have shape \(1,\)",
         ),
+        (
+            torch.rand(1, 1, 9, 9),
+            middle(1),
+            {"dilation": torch.ones(1, 1)},
+            "dilation must be a number or have shape",
+        ),
+        (torch.rand(1, 1, 9, 9), middle(1), {"dilation": math.inf}, "dilation must be finite; got inf"),
+        (torch.rand(1, 1, 9, 9), middle(1).to("meta"), {}, "images are on cpu but origin is on meta"),
     ],
 )
 def test_bad_input_gets_one_clear_line(images, origin, options, says):

@@ -75,6 +75,7 @@ class PolarGrid:
         size: tuple[int, int],
         *,
         phase: Tensor | float = 0.0,
+        dilation: Tensor | float = 1.0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -83,14 +84,17 @@ class PolarGrid:
         Args:
             size: (h, w) of the input image.
             phase: angle of the first row in radians; a number, or one per sample (N,).
+            dilation: factor on every radius; a number, or one per sample (N,).
 
         Returns:
-            x and y, each (angles, radii), or (N, angles, radii) for a phase per sample.
+            x and y, each (angles, radii), or (N, angles, radii) for a phase or a dilation per sample.
         """
         columns = torch.arange(self.radii, dtype=dtype, device=device)
         radius = self.radius_at(columns, size)
+        radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (2 * math.pi / self.angles)
         angle = angle + phase[..., None] if isinstance(phase, Tensor) else angle + phase
+        radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
 
     def _check_span(self, r_max: float) -> None:

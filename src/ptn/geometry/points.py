@@ -15,6 +15,7 @@ def sample_points(
     origin: Tensor,
     grid: PolarGrid,
     phase: Tensor | float,
+    dilation: Tensor | float,
     *,
     interpolation: Interpolation,
     padding: Padding,
@@ -23,16 +24,16 @@ def sample_points(
     dtype = coordinate_dtype(images)
     size = (images.shape[-2], images.shape[-1])
     origin = origin.to(dtype)
-    eager = all(map(values_known, (images, origin, phase) if isinstance(phase, Tensor) else (images, origin)))
+    given = [number for number in (phase, dilation) if isinstance(number, Tensor)]
+    eager = all(map(values_known, (images, origin, *given)))
 
     def offsets(part: slice) -> Tensor:
-        if isinstance(phase, Tensor):
-            return _offsets(grid, size, phase[part] if phase.dim() else phase, dtype, images.device)
-        if eager:
-            return _kept_offsets(grid, size, phase, dtype)
-        return _offsets(grid, size, phase, dtype, images.device)
+        if eager and not isinstance(phase, Tensor) and not isinstance(dilation, Tensor):
+            return _kept_offsets(grid, size, phase, dilation, dtype)
+        turn, factor = (n[part] if isinstance(n, Tensor) and n.dim() else n for n in (phase, dilation))
+        return _offsets(grid, size, turn, factor, dtype, images.device)
 
-    if eager and not (isinstance(phase, Tensor) and phase.requires_grad):
+    if eager and not any(number.requires_grad for number in given):
         shape = (grid.angles, grid.radii)
         length = piece_length(images, shape, dtype)
         if length < len(images):
@@ -47,17 +48,20 @@ def _offsets(
     grid: PolarGrid,
     size: tuple[int, int],
     phase: Tensor | float,
+    dilation: Tensor | float,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
     """The points of the grid relative to its origin, in units of [-1, 1]: (2, angles, radii), or (N, 2, …)."""
     height, width = size
-    x, y = grid.offsets_px(size, phase=phase, dtype=dtype, device=device)
+    x, y = grid.offsets_px(size, phase=phase, dilation=dilation, dtype=dtype, device=device)
     return torch.stack((x * (2 / width), y * (2 / height)), dim=-3)
 
 
 @lru_cache(maxsize=8)
-def _kept_offsets(grid: PolarGrid, size: tuple[int, int], phase: float, dtype: torch.dtype) -> Tensor:
+def _kept_offsets(
+    grid: PolarGrid, size: tuple[int, int], phase: float, dilation: float, dtype: torch.dtype
+) -> Tensor:
     """`_offsets` on the CPU, remembered: for a few small images they take as long as the sampling."""
     with torch.inference_mode(False):  # else they would serve no gradient later
-        return _offsets(grid, size, phase, dtype, torch.device("cpu"))
+        return _offsets(grid, size, phase, dilation, dtype, torch.device("cpu"))

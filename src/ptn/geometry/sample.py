@@ -1,12 +1,12 @@
 """Polar images of images, and back: `polar_sample`, `polar_unsample`, `cylindrical_sample`."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..errors import InputError
+from .backend import Backend, uses_triton
 from .grid import PolarGrid
 from .interpolate import (
     Interpolation,
@@ -23,9 +23,6 @@ from .points import sample_points
 from .slices import fold_slices, unfold_slices
 from .wrap import wrap_pad
 
-Backend = Literal["auto", "torch"]
-BACKENDS = ("auto", "torch")
-
 
 def polar_sample(
     images: Tensor,
@@ -33,6 +30,7 @@ def polar_sample(
     grid: PolarGrid,
     *,
     phase: Tensor | float = 0.0,
+    dilation: Tensor | float = 1.0,
     interpolation: Interpolation = "bilinear",
     padding: Padding = "zeros",
     backend: Backend = "auto",
@@ -41,7 +39,7 @@ def polar_sample(
     """The polar image of each image around its origin: (N, C, H, W) -> (N, C, angles, radii).
 
     Value (y, x) is the image at origin + radius(x)·(cos 2πy/H, sin 2πy/H); see `PolarGrid`.
-    Differentiable in `images` and in `origin`.
+    Differentiable in `images`, `origin`, `phase` and `dilation`.
 
     Convention: `origin` (N, 2) is (x, y) in [-1, 1] with pixel centres at (2i+1)/n - 1, as
     `torch.nn.functional.grid_sample(align_corners=False)` has it; (0, 0) is the middle of the image.
@@ -49,20 +47,16 @@ def polar_sample(
     Args:
         phase: angle of the first row in radians, a number or (N,). `polar_sample` of an image turned by
             `-phase` about its origin, without resampling it twice.
+        dilation: factor on every radius, a number or (N,). `polar_sample` of an image shrunk by `dilation` about
+            its origin, without resampling it twice.
         padding: what lies outside the image: "zeros", or its "border" repeated.
-        backend: "auto" picks the fastest that can run; all mean the same.
+        backend: "torch", "triton", or "auto", which picks Triton on a GPU; all mean the same. On a GPU the gradient
+            to the images is not deterministic, that to the origin is with Triton.
         check_finite: a non-finite origin is an error. Without the check, and where values cannot be looked at
             without waiting for them (on a GPU, in compiled or transformed code), its polar image is NaN.
     """
     check_images(images)
-    check_options(interpolation, padding)
-    check_choice("backend", backend, BACKENDS)
-    _check_origin(origin, images.shape[0], check_finite)
-    if isinstance(phase, Tensor) and phase.dim() and phase.shape != origin.shape[:1]:
-        raise InputError(f"phase must be a number or have shape ({images.shape[0]},); got {tuple(phase.shape)}")
-    polar = sample_points(images, origin, grid, phase, interpolation=interpolation, padding=padding)
-    turned = [phase.expand(images.shape[0])] if isinstance(phase, Tensor) else []
-    return nan_where_broken(polar, origin, *turned)
+    return _sample(images, origin, grid, phase, dilation, interpolation, padding, backend, check_finite)
 
 
 def polar_unsample(
@@ -120,6 +114,7 @@ def cylindrical_sample(
     grid: PolarGrid,
     *,
     phase: Tensor | float = 0.0,
+    dilation: Tensor | float = 1.0,
     interpolation: Interpolation = "bilinear",
     padding: Padding = "zeros",
     backend: Backend = "auto",
@@ -127,21 +122,50 @@ def cylindrical_sample(
 ) -> Tensor:
     """The cylindrical image of each volume around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
-    One polar transform shared by all z slices. `axis_xy` (N, 2) and the angles mean what they mean for an
-    image whose rows are y and whose columns are x.
+    One polar transform shared by all z slices. `axis_xy` (N, 2), the angles and the options mean what they mean
+    for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    polar = polar_sample(
-        fold_slices(volumes),
-        axis_xy,
-        grid,
-        phase=phase,
-        interpolation=interpolation,
-        padding=padding,
-        backend=backend,
-        check_finite=check_finite,
-    )
-    return unfold_slices(polar, volumes.shape[1])
+    return _sample(volumes, axis_xy, grid, phase, dilation, interpolation, padding, backend, check_finite)
+
+
+def _sample(
+    images: Tensor,
+    origin: Tensor,
+    grid: PolarGrid,
+    phase: Tensor | float,
+    dilation: Tensor | float,
+    interpolation: Interpolation,
+    padding: Padding,
+    backend: Backend,
+    check_finite: bool,
+) -> Tensor:
+    """Images (N, C, H, W) or volumes (N, C, X, Y, Z) around their origins."""
+    check_options(interpolation, padding)
+    _check_origin(origin, images.shape[0], check_finite)
+    if origin.device != images.device:
+        raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
+    _check_number("phase", phase, images.shape[0])
+    _check_number("dilation", dilation, images.shape[0])
+    if uses_triton(backend, images, (grid.angles, grid.radii)):
+        from . import fused
+
+        return fused.polar(
+            images,
+            origin,
+            grid,
+            phase=phase,
+            dilation=dilation,
+            interpolation=interpolation,
+            padding=padding,
+        )
+    if images.dim() == 5:
+        slices = fold_slices(images)
+        polar = _sample(slices, origin, grid, phase, dilation, interpolation, padding, "torch", check_finite)
+        return unfold_slices(polar, images.shape[1])
+    polar = sample_points(images, origin, grid, phase, dilation, interpolation=interpolation, padding=padding)
+    given = [number.expand(images.shape[0]) for number in (phase, dilation) if isinstance(number, Tensor)]
+    return nan_where_broken(polar, origin, *given)
 
 
 def origin_px(origin: Tensor, size: tuple[int, int]) -> Tensor:
@@ -160,3 +184,11 @@ def _check_origin(origin: Tensor, count: int, check_finite: bool) -> None:
     if check_finite and values_known(origin) and not bool(torch.isfinite(origin).all()):
         index = int((~torch.isfinite(origin).all(dim=1)).nonzero()[0])
         raise InputError(f"origin {index} is not finite: {origin[index].tolist()}")
+
+
+def _check_number(name: str, value: Tensor | float, count: int) -> None:
+    if isinstance(value, Tensor):
+        if value.dim() and tuple(value.shape) != (count,):
+            raise InputError(f"{name} must be a number or have shape ({count},); got {tuple(value.shape)}")
+    elif not abs(value) < math.inf:
+        raise InputError(f"{name} must be finite; got {value}")

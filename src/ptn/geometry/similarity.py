@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .backend import Backend, uses_triton
 from .interpolate import (
     Interpolation,
     Padding,
@@ -28,6 +29,7 @@ def similarity_warp(
     size: tuple[int, int] | None = None,
     interpolation: Interpolation = "bilinear",
     padding: Padding = "zeros",
+    backend: Backend = "auto",
 ) -> Tensor:
     """Each image turned, scaled and moved: (N, C, H, W) -> (N, C, h, w), `size` = (h, w), by default (H, W).
 
@@ -45,40 +47,34 @@ def similarity_warp(
     Args:
         rotation, scale: a number or one per image (N,).
         shift_px: a number, or (x, y) per image (N, 2).
+        backend: as in `polar_sample`.
     """
-    if isinstance(images, Tensor) and images.dim() == 5:
-        check_images(images, "(N, C, X, Y, Z)")
-        slices = similarity_warp(
-            fold_slices(images),
-            rotation=rotation,
-            scale=scale,
-            shift_px=shift_px,
-            size=size,
-            interpolation=interpolation,
-            padding=padding,
-        )
-        return slices.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2)
-    check_images(images)
+    volumes = isinstance(images, Tensor) and images.dim() == 5
+    check_images(images, "(N, C, X, Y, Z)" if volumes else "(N, C, H, W)")
     check_options(interpolation, padding)
     if size is not None:
         check_size(size)
-    count = images.shape[0]
     dtype = coordinate_dtype(images)
-    out = size or (images.shape[-2], images.shape[-1])
-
-    def per_image(value: Tensor | float, name: str, *shape: int) -> Tensor:
-        tensor = torch.as_tensor(value, dtype=dtype, device=images.device)
-        if tensor.dim() and tensor.shape != (count, *shape):
-            expected = (count, *shape)
-            raise InputError(f"{name} must be a number or have shape {expected}; got {tuple(tensor.shape)}")
-        return tensor.expand(count, *shape)
-
-    angle = per_image(rotation, "rotation")
-    factor = per_image(scale, "scale")
-    shift = per_image(shift_px, "shift_px", 2)
+    angle = per_image(rotation, "rotation", images, dtype)
+    factor = per_image(scale, "scale", images, dtype)
+    shift = per_image(shift_px, "shift_px", images, dtype, 2)
     if values_known(factor) and not bool((factor != 0).all()):
         raise InputError("scale must not be 0: nothing would be left of the image")
+    height, width = (images.shape[3], images.shape[2]) if volumes else (images.shape[2], images.shape[3])
+    out = (height, width) if size is None else (size[0], size[1])
+    if uses_triton(backend, images, out):
+        from . import fused
 
+        return fused.warp(
+            images,
+            rotation=angle,
+            scale=factor,
+            shift_px=shift,
+            size=out,
+            interpolation=interpolation,
+            padding=padding,
+        )
+    slices = fold_slices(images) if volumes else images
     out_x, out_y = pixel_centre(out)
     x = torch.arange(out[1], dtype=dtype, device=images.device) - out_x
     y = torch.arange(out[0], dtype=dtype, device=images.device) - out_y
@@ -86,12 +82,23 @@ def similarity_warp(
     y = y[None, :, None] - shift[:, 1, None, None]
     cos = (torch.cos(angle) / factor)[:, None, None]
     sin = (torch.sin(angle) / factor)[:, None, None]
-    in_x, in_y = pixel_centre((images.shape[-2], images.shape[-1]))
+    in_x, in_y = pixel_centre((height, width))
     warped = interpolate(
-        images,
+        slices,
         cos * x + sin * y + in_x,
         cos * y - sin * x + in_y,
         interpolation=interpolation,
         padding=padding,
     )
-    return nan_where_broken(warped, angle, factor, shift)
+    warped = nan_where_broken(warped, angle, factor, shift)
+    return warped.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2) if volumes else warped
+
+
+def per_image(value: Tensor | float, name: str, images: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
+    """`value`, a number or one for each of `images`, as a tensor (N, *shape)."""
+    count = images.shape[0]
+    if not isinstance(value, Tensor):
+        return torch.full((count, *shape), value, dtype=dtype, device=images.device)
+    if value.dim() and value.shape != (count, *shape):
+        raise InputError(f"{name} must be a number or have shape {(count, *shape)}; got {tuple(value.shape)}")
+    return value.to(dtype=dtype, device=images.device).expand(count, *shape)

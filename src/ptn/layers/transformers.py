@@ -7,7 +7,7 @@ image accordingly. `forward` does both.
 import torch
 from torch import Tensor, nn
 
-from ..geometry import PolarGrid, fold_slices, polar_sample, similarity_warp, unfold_slices
+from ..geometry import PolarGrid, cylindrical_sample, fold_slices, polar_sample, similarity_warp
 from ..geometry.grid import Law
 from ..geometry.interpolate import Interpolation, Padding, check_options, coordinate_dtype
 from .origin import Location, OriginJitter, OriginPredictor
@@ -103,13 +103,23 @@ class CylindricalTransformer(nn.Module):
         """The axis of each volume as (x, y), without jitter, and its heatmap."""
         return self.polar.locate(fold_slices(volumes))
 
-    def sample(self, volumes: Tensor, axis_xy: Tensor) -> Tensor:
+    def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_finite: bool = True) -> Tensor:
         """The cylindrical image around `axis_xy`."""
-        return unfold_slices(self.polar.sample(fold_slices(volumes), axis_xy), volumes.shape[1])
+        return cylindrical_sample(
+            volumes,
+            axis_xy,
+            self.polar.grid,
+            interpolation=self.polar.interpolation,
+            padding=self.polar.padding,
+            check_finite=check_finite,
+        )
 
     def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
-        slices = None if guide is None else fold_slices(guide)
-        return unfold_slices(self.polar(fold_slices(volumes), axis_xy, guide=slices), volumes.shape[1])
+        if axis_xy is not None:
+            return self.sample(volumes, axis_xy)
+        predicted = self.locate(volumes if guide is None else guide).origin
+        moved = self.polar.jitter(predicted, (volumes.shape[3], volumes.shape[2]))
+        return self.sample(volumes, moved, check_finite=False)
 
 
 class SpatialTransformer(nn.Module):
