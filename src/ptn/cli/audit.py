@@ -47,7 +47,7 @@ def audit_classifier(
         typer.Option(help="An inner layer to look at; again for more. By default its blocks.", show_default=False),
     ] = None,
     mask: Annotated[str, typer.Option(help="circle: look at turned images through a disc; or none.")] = "circle",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as an object, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of a table.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     batch: Annotated[
         int | None, typer.Option(min=1, help="Images at a time; by default what suits.", show_default=False)
