@@ -313,6 +313,8 @@ def _pose(poses, sample, shape, LAW: tl.constexpr):
         size = tl.load(poses.factor + sample * poses.factor_step)
         finite = finite & (tl.abs(size) < float("inf"))
         size = tl.where(finite, size, 1.0)
+        if LAW == "plane":
+            size = tl.div_rn(1.0, size)
     x = tl.where(finite, x, 0.0)
     y = tl.where(finite, y, 0.0)
     cos = 1.0
@@ -324,7 +326,6 @@ def _pose(poses, sample, shape, LAW: tl.constexpr):
     if LAW == "plane":
         centre_x = (shape.width - 1) * 0.5
         centre_y = (shape.height - 1) * 0.5
-        size = 1.0 / size
     else:
         centre_x = (x + 1) * (shape.width * 0.5) - 0.5
         centre_y = (y + 1) * (shape.height * 0.5) - 0.5
