@@ -247,3 +247,16 @@ def test_images_on_a_gpu_that_is_not_the_current_one():
     images, origin = torch.rand(1, 1, 9, 9), torch.zeros(1, 2)
     polar = polar_sample(images.to("cuda:1"), origin.to("cuda:1"), PolarGrid(8, 8))
     assert torch.allclose(polar.cpu(), polar_sample(images, origin, PolarGrid(8, 8)), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default")
+def test_compiled_inside_a_transform_it_is_torchs():
+    images, origin, grid = torch.rand(2, 1, 12, 10, device=GPU), torch.rand(2, 2, device=GPU) * 0.2, PolarGrid(8, 6)
+
+    def total(images, origin):
+        return polar_sample(images, origin, grid).square().sum()
+
+    torch._dynamo.reset()
+    slope = torch.func.grad(total, argnums=1)
+    compiled = torch.compile(slope, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(images, origin), slope(images, origin), atol=1e-3)

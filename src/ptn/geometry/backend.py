@@ -44,7 +44,8 @@ def _problem(images: Tensor, size: tuple[int, int]) -> str | None:
     if torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         return "cannot be compiled inside a transform of torch.func: use backend='auto'"
     reach = sum((n - 1) * step for n, step in zip(images.shape[1:], images.stride()[1:], strict=True))
-    written = math.prod(images.shape[1:]) // math.prod(images.shape[2:4]) * size[0] * size[1]
-    if max(reach, written) >= 2**31:
+    read = math.prod(images.shape[1:])
+    written = read // math.prod(images.shape[2:4]) * size[0] * size[1]
+    if max(reach, read, written) >= 2**31:
         return "counts the values of one sample in 32 bits, and here are more: use backend='auto'"
     return None

@@ -64,14 +64,14 @@ def sample(images: Tensor, place: Tensor, turn: Tensor | None, factor: Tensor | 
     """`images` read at the `points` of every sample's pose (see `launch.Pose`), differentiable in all of them."""
     place = place.to(torch.float32)
     turn, factor = (None if p is None else p.to(torch.float32) for p in (turn, factor))
-    inputs = (images, place, turn, factor, *points)
+    tensors = (images, place, turn, factor)
     if torch._C._are_functorch_transforms_active():
-        return _Dispatched.apply(*inputs)  # type: ignore[no-untyped-call]
-    if torch.compiler.is_compiling() or _watched(images, place, turn, factor):
-        return torch.ops.ptn.sample(*inputs)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs[:4]):
-        return _Launched.apply(*inputs)  # type: ignore[no-untyped-call]
-    return _sample(*inputs)
+        return _Dispatched.apply(*tensors, points)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling() or _watched(*tensors):
+        return torch.ops.ptn.sample(*tensors, *points)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        return _Launched.apply(*tensors, points)  # type: ignore[no-untyped-call]
+    return _sample(*tensors, *points)
 
 
 def _watched(*tensors: Tensor | None) -> bool:
@@ -81,15 +81,14 @@ def _watched(*tensors: Tensor | None) -> bool:
 
 
 class _Launched(torch.autograd.Function):
-    """The kernels and their gradients, without torch's dispatcher: it can take longer than they do."""
+    """The kernels and their gradients without torch's dispatcher, which takes time of its own."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         _keep(ctx, inputs, None)
-        return _sample(*inputs)
+        return _sample(*inputs[:4], *ctx.points)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _gradients(ctx, grad, _image_gradient, _pose_gradient)
 
@@ -101,38 +100,52 @@ class _Dispatched(torch.autograd.Function):
 
     @staticmethod
     def forward(*inputs: Any) -> Tensor:
-        return torch.ops.ptn.sample(*inputs)
+        return torch.ops.ptn.sample(*inputs[:4], *inputs[4])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _keep(ctx, inputs, output)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _gradients(ctx, grad, torch.ops.ptn.image_gradient, torch.ops.ptn.pose_gradient)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None) -> None:
-    images, place, turn, factor, *ctx.points = inputs
+    images, place, turn, factor, ctx.points = inputs
     ctx.shape, ctx.channels_last = images.shape, interleaved(images)
     ctx.save_for_backward(images if any(ctx.needs_input_grad[1:4]) else None, place, turn, factor)
 
 
-def _gradients(
+def _gradients(ctx: Any, grad: Tensor, *functions: Callable[..., Tensor]) -> tuple[Tensor | None, ...]:
+    """The gradients to images, place, turn and factor that are needed, and None to the points."""
+    compute = once_differentiable(_compute_gradients) if torch.is_grad_enabled() else _compute_gradients
+    return compute(ctx, grad, *functions)
+
+
+def _compute_gradients(
     ctx: Any, grad: Tensor, image_gradient: Callable[..., Tensor], pose_gradient: Callable[..., Tensor]
 ) -> tuple[Tensor | None, ...]:
-    images, place, turn, factor = ctx.saved_tensors
-    needed = ctx.needs_input_grad
-    gradients: list[Tensor | None] = [None] * len(needed)
-    if needed[0]:
-        gradients[0] = image_gradient(grad, place, turn, factor, ctx.shape, ctx.channels_last, *ctx.points)
-    if any(needed[1:4]):
-        to_pose = pose_gradient(grad, images, place, turn, factor, *ctx.points)
-        gradients[1] = to_pose[:, :2] if needed[1] else None
-        gradients[2] = to_pose[:, 2] if needed[2] else None
-        gradients[3] = to_pose[:, 3] if needed[3] else None
+    images, *pose = ctx.saved_tensors
+    to_images, to_place, to_turn, to_factor, *_ = ctx.needs_input_grad
+    gradients: list[Tensor | None] = [None] * 5
+    if to_images:
+        gradients[0] = image_gradient(grad, *pose, ctx.shape, ctx.channels_last, *ctx.points)
+    if to_place or to_turn or to_factor:
+        sums = pose_gradient(grad, images, *pose, *ctx.points)
+        gradients[1] = sums[:, :2] if to_place else None
+        gradients[2] = sums[:, 2] if to_turn else None
+        gradients[3] = sums[:, 3] if to_factor else None
     return tuple(gradients)
+
+
+def _keep_operator(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _keep(ctx, (*inputs[:4], Points(*inputs[4:])), output)
+
+
+def _operator_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = _gradients(ctx, grad, torch.ops.ptn.image_gradient, torch.ops.ptn.pose_gradient)
+    return *gradients[:4], *(None for _ in ctx.points)
 
 
 def _sample(images: Tensor, place: Tensor, turn: Tensor | None, factor: Tensor | None, *points: Any) -> Tensor:
@@ -257,4 +270,4 @@ _register(
 _register(
     "pose_gradient", f"Tensor grad, Tensor images, {_POSE}", _pose_gradient, _empty_pose, _pose_gradient_batched
 )
-torch.library.register_autograd("ptn::sample", _Dispatched.backward, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("ptn::sample", _operator_gradients, setup_context=_keep_operator, lib=_LIBRARY)

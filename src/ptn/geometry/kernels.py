@@ -17,11 +17,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-CUBIC = tl.constexpr(-0.75)  # as torch's grid_sample has it
-PI = tl.constexpr(3.141592653589793)
-LN2 = tl.constexpr(0.6931471805599453)
-FAR = tl.constexpr(4.0)  # pixels beyond the edge from where on all points are alike
-
 
 class Steps(NamedTuple):
     """How far it is in memory to the next sample, outer channel, row, column and inner channel."""
@@ -318,6 +313,8 @@ def _pose(poses, sample, shape, LAW: tl.constexpr):
         size = tl.load(poses.factor + sample * poses.factor_step)
         finite = finite & (tl.abs(size) < float("inf"))
         size = tl.where(finite, size, 1.0)
+        if LAW == "plane":
+            size = tl.div_rn(1.0, size)
     x = tl.where(finite, x, 0.0)
     y = tl.where(finite, y, 0.0)
     cos = 1.0
@@ -329,7 +326,6 @@ def _pose(poses, sample, shape, LAW: tl.constexpr):
     if LAW == "plane":
         centre_x = (shape.width - 1) * 0.5
         centre_y = (shape.height - 1) * 0.5
-        size = 1.0 / size
     else:
         centre_x = (x + 1) * (shape.width * 0.5) - 0.5
         centre_y = (y + 1) * (shape.height * 0.5) - 0.5
@@ -353,7 +349,7 @@ def _direction(row, shape):
 
     What remains beyond the nearest quarter turn is at most π/4, where a few terms of the series are enough.
     """
-    quarters = (row.to(tl.float32) * (shape.quarter_step * (2 / PI * 4)) + 0.5).to(tl.int32)
+    quarters = (row.to(tl.float32) * (shape.quarter_step * (8 / 3.141592653589793)) + 0.5).to(tl.int32)
     angle = (4 * row - quarters * shape.rows).to(tl.float32) * shape.quarter_step
     square = angle * angle
     cos = 1 + square * (-1 / 2 + square * (1 / 24 + square * (-1 / 720 + square * (1 / 40320))))
@@ -385,7 +381,7 @@ def _radius(column, shape, LAW: tl.constexpr):
     else:  # what rounding took from the power, given back to first order
         rest = tl.fma(column, shape.step, -power) + column * shape.step_rest
         radius = shape.start * tl.exp2(power)
-        return radius + radius * (rest * LN2)
+        return radius + radius * (rest * 0.6931471805599453)
 
 
 @triton.jit
@@ -393,8 +389,8 @@ def _first_tap(x, size, MODE: tl.constexpr, BORDER: tl.constexpr):
     """The first pixel along an axis that counts for a point at x, and how far x is from the one before it."""
     if BORDER and MODE != "bicubic":
         x = tl.minimum(tl.maximum(x, 0.0), size - 1.0)
-    else:
-        x = tl.minimum(tl.maximum(x, -FAR), size + FAR)
+    else:  # so far outside that no tap reaches in, all points are alike
+        x = tl.minimum(tl.maximum(x, -4.0), size + 4.0)
     first = tl.floor(x).to(tl.int32)
     t = x - first.to(tl.float32)
     if MODE == "nearest":  # halfway, the even one
@@ -427,29 +423,31 @@ def _below(index, size):
 
 @triton.jit
 def _weight(t, TAP: tl.constexpr, MODE: tl.constexpr):
-    """How much a tap counts for a point that is t, in [0, 1), behind the pixel before it."""
+    """How much a tap counts for a point that is t, in [0, 1), behind the pixel before it; as in `grid_sample`."""
+    A: tl.constexpr = -0.75
     if MODE == "nearest":
         return 1.0
     elif MODE == "bilinear":
         return t if TAP == 1 else 1 - t
     elif TAP == 1 or TAP == 2:
         d = t if TAP == 1 else 1 - t
-        return ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
+        return ((A + 2) * d - (A + 3)) * d * d + 1
     else:
         d = 1 + t if TAP == 0 else 2 - t
-        return ((d - 5) * d + 8) * d * CUBIC - 4 * CUBIC
+        return ((d - 5) * d + 8) * d * A - 4 * A
 
 
 @triton.jit
 def _slope(t, TAP: tl.constexpr, MODE: tl.constexpr):
     """The derivative of `_weight` with respect to t."""
+    A: tl.constexpr = -0.75
     if MODE == "bilinear":
         return 1.0 if TAP == 1 else -1.0
     elif TAP == 1:
-        return (3 * (CUBIC + 2) * t - 2 * (CUBIC + 3)) * t
+        return (3 * (A + 2) * t - 2 * (A + 3)) * t
     elif TAP == 2:
-        return -(3 * (CUBIC + 2) * (1 - t) - 2 * (CUBIC + 3)) * (1 - t)
+        return -(3 * (A + 2) * (1 - t) - 2 * (A + 3)) * (1 - t)
     elif TAP == 0:
-        return ((3 * (1 + t) - 10) * (1 + t) + 8) * CUBIC
+        return ((3 * (1 + t) - 10) * (1 + t) + 8) * A
     else:
-        return -((3 * (2 - t) - 10) * (2 - t) + 8) * CUBIC
+        return -((3 * (2 - t) - 10) * (2 - t) + 8) * A
