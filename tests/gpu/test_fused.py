@@ -16,7 +16,7 @@ MODES = ["nearest", "bilinear", "bicubic"]
 
 def smooth(*shape):
     """Images of a few waves: what rounding moves across a pixel's edge makes no difference to their slopes."""
-    y, x = torch.linspace(0, 5, shape[-2])[:, None], torch.linspace(0, 7, shape[-1])
+    y, x = torch.linspace(0, 1, shape[-2])[:, None], torch.linspace(0, 2, shape[-1])
     frequency = 1 + torch.arange(math.prod(shape[:-2])).reshape(*shape[:-2], 1, 1) % 5 / 5
     return torch.sin(frequency * x + y) + torch.cos(frequency * y)
 
@@ -40,7 +40,7 @@ def test_polar_sampling_agrees_with_float64(kernels_agree, shape, law, interpola
         return polar_sample(images, origin, grid, **options, backend=backend)
 
     images = smooth(*shape).to(memory_format=layout)
-    kernels_agree(sample, images, *poses(shape[0]), tolerance=1e-4)
+    kernels_agree(sample, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border"])
@@ -52,7 +52,7 @@ def test_similarity_warps_agree_with_float64(kernels_agree, shape, interpolation
         return similarity_warp(images, **pose, interpolation=interpolation, padding=padding, backend=backend)
 
     images = smooth(*shape) if len(shape) == 4 else smooth(*shape[:2], *shape[4:1:-1]).permute(0, 1, 4, 3, 2)
-    kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4)
+    kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -60,9 +60,11 @@ def test_similarity_warps_agree_with_float64(kernels_agree, shape, interpolation
 def test_cylindrical_sampling_agrees_with_float64(kernels_agree, channels, depth):
     grid = PolarGrid(32, 32, law="linear", r_max_px=16)
     volumes = smooth(3, channels, depth, 32, 30).permute(0, 1, 4, 3, 2).contiguous()
-    kernels_agree(
-        lambda v, a, backend: cylindrical_sample(v, a, grid, backend=backend), volumes, poses(3)[0], tolerance=1e-4
-    )
+
+    def sample(volumes, axis, backend):
+        return cylindrical_sample(volumes, axis, grid, backend=backend)
+
+    kernels_agree(sample, volumes, poses(3)[0], tolerance=1e-4, slope_tolerance=1e-3)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border"])
