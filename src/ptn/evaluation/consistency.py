@@ -1,6 +1,5 @@
 """The answers of a classifier to transformed images, beside its answers to the same images as they were."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -14,7 +13,7 @@ from ..errors import InputError
 from ..geometry.interpolate import Interpolation
 from ..models.networks import Network, ScoreSum, inferring
 from .classifier import are_probabilities, raw_scores
-from .compute import default_batch, placement, precision_of
+from .compute import default_batch, made_ready, placement, precision_of
 from .transforms import IDENTITY, Similarity, disc, plane_size
 
 Kind = Literal["rotation", "scale", "shift"]
@@ -130,12 +129,9 @@ def measure_consistency(
 ) -> Measured:
     """What `model` answers to images (N, C, H, W), floats in [0, 1] or bytes, under each probe; see `audit`."""
     device, _ = placement(model)
-    # on a CPU each core has a batch to itself, which only our own networks are known to bear; and they run faster
-    # where the channels of a pixel lie beside each other
+    # on a CPU each core has a batch to itself, which only our own networks are known to bear
     own = device.type == "cpu" and isinstance(model, Network | ScoreSum)
-    if own and images.dim() == 4:
-        model = copy.deepcopy(model)
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = made_ready(model)
     size = batch or (_CPU_BATCH if device.type == "cpu" else default_batch(images.shape[1:]))
     try:
         with inferring(model), precision_of("fp32", device):
