@@ -7,7 +7,7 @@ from ptn import PolarGrid, polar_sample
 from ptn.geometry import pieces
 
 GRID = PolarGrid(6, 5)
-COUNT = 11
+COUNT = 13
 SMALL_CACHE = 3 * 4 * (2 * 9 * 7 + 2 * 6 * 5)  # three images and their points, in float32
 
 
@@ -52,8 +52,8 @@ def test_pieces_give_what_the_whole_gives(small_cache, dtype, interpolation, pad
 
 def test_gradients_in_pieces_are_right(small_cache):
     small_cache()
-    images = torch.rand(3, 2, 9, 7, dtype=torch.float64, requires_grad=True)
-    origin = (torch.rand(3, 2, dtype=torch.float64) * 0.4 - 0.2).requires_grad_()
+    images = torch.rand(5, 2, 9, 7, dtype=torch.float64, requires_grad=True)
+    origin = (torch.rand(5, 2, dtype=torch.float64) * 0.4 - 0.2).requires_grad_()
     assert pieces.piece_length(images, (6, 5), images.dtype) == 1
     assert torch.autograd.gradcheck(lambda i, o: polar_sample(i, o, GRID), (images, origin))
 
@@ -85,6 +85,16 @@ def test_points_remembered_in_inference_mode_serve_gradients_later():
     assert origin.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize(
+    ("shape", "in_pieces"),
+    [((200, 1, 96, 96), True), ((64, 3, 128, 128), True), ((20, 1, 96, 96), False), ((200, 16, 96, 96), False)],
+    ids=["many", "colour", "few", "feature maps"],
+)
+def test_pieces_are_for_many_images_of_few_channels(shape, in_pieces):
+    length = pieces.piece_length(torch.empty(shape, device="meta"), shape[2:], torch.float32)
+    assert (length < shape[0]) == in_pieces
+
+
 def test_an_image_that_fills_the_cache_is_not_cut_from_the_others():
-    images = torch.empty(5, 1, 1024, 1024)
+    images = torch.empty(5, 1, 1024, 1024, device="meta")
     assert pieces.piece_length(images, (8, 8), torch.float32) == 5

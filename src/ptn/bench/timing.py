@@ -14,6 +14,8 @@ Work = Callable[[], object]
 
 # a sample shorter than this is mostly the clock's and the launch's own time: work is repeated until it is not
 _SAMPLE_SECONDS = 0.002
+# threads of one contender keep spinning for a while after its work, and would take the cores from the next
+_SETTLE_SECONDS = 0.01
 _STATUS, _CLEAR, _ALL_CORES = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/stat")
 
 
@@ -35,7 +37,10 @@ class Timing:
 
 
 def time_together(contenders: Mapping[str, Work], device: torch.device, effort: Effort) -> dict[str, Timing]:
-    """The time of each contender, taken in turns so that what disturbs one disturbs all."""
+    """The time of each contender, taken in turns so that what disturbs one disturbs all.
+
+    Whoever's turn it is begins with a call that is not timed, and so does not pay for what the others left behind.
+    """
     repeats = {}
     for name, work in contenders.items():
         work()  # what a first call does once: compile, allocate, choose an algorithm
@@ -45,6 +50,8 @@ def time_together(contenders: Mapping[str, Work], device: torch.device, effort: 
     start, rounds = time.perf_counter(), 0
     while rounds < effort.rounds or time.perf_counter() - start < effort.seconds:
         for name, work in contenders.items():
+            time.sleep(_SETTLE_SECONDS)
+            work()
             samples[name].append(1000 * _seconds(work, repeats[name], device))
         rounds += 1
     return {name: summarise(values) for name, values in samples.items()}

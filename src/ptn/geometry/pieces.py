@@ -14,16 +14,25 @@ Offsets = Callable[[slice], Tensor]
 
 # about what a core's second-level cache holds
 _CACHE_BYTES = 3 * 2**19
+_MOST_CHANNELS = 4
+_FEWEST_PIECES = 4
 # how torch numbers them
 _INTERPOLATIONS = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 _PADDINGS = {"zeros": 0, "border": 1}
 
 
 def piece_length(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> int:
-    """How many images to sample at a time at h × w points each; all of them where one fills the cache."""
+    """How many images to sample at a time at h × w points each; all of them where pieces would not pay.
+
+    They pay for images, not for feature maps, whose many channels take longer to copy than their points to read;
+    and not for a few images, or for those that fill the cache one by one.
+    """
     height, width = size
     fitting = _CACHE_BYTES // ((images.shape[1:].numel() + 2 * height * width) * dtype.itemsize)
-    return fitting * torch.get_num_threads() or len(images)
+    length = fitting * torch.get_num_threads()
+    if images.shape[1] > _MOST_CHANNELS or not length or len(images) < _FEWEST_PIECES * length:
+        return len(images)
+    return length
 
 
 class SampleInPieces(torch.autograd.Function):
