@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 MARK := $(VENV)/.ready
+# threads that wait for each other sleep: where others use the cores too, spinning ones hold each other up
+export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: demo test test-all test-slow lint bench clean
 

@@ -1,6 +1,7 @@
 """What a benchmark found: rows of ours beside a peer, with the hardware and the commit."""
 
 import json
+import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -135,6 +136,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "git": git_commit(),
         "date": timestamp(),
     }
