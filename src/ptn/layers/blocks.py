@@ -164,20 +164,27 @@ class Blocks(nn.Sequential):
         if self.fused and x.is_cuda:
             from . import fused
 
-            if fused.can_fuse(self, x):
-                return fused.run_blocks([b for b in self if isinstance(b, ConvBlock | ResidualBlock)], x)
+            blocks: list[Any] = list(self)
+            if fused.can_run(blocks, x):
+                return fused.run_blocks(blocks, x)
         for block in self:
             x = block(x)
         return x
 
 
 def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
-    """Let all chains of blocks in `model` run as few kernels where they can: on a GPU, with Triton installed."""
+    """Let all chains of plain blocks in `model` run as few kernels on a GPU, with Triton installed."""
     if fused and find_spec("triton") is None:
         raise InputError("fused blocks need Triton, which comes with torch for GPUs: pip install triton")
     for module in model.modules():
         if isinstance(module, Blocks):
-            module.fused = fused
+            module.fused = fused and _can_fuse(module)
+
+
+def _can_fuse(blocks: Blocks) -> bool:
+    from . import fused
+
+    return fused.can_stand_for(blocks)
 
 
 class ResidualBlock(nn.Module):
