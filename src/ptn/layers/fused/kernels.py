@@ -70,7 +70,7 @@ def norm_forward(
     sums, scale, offset, norm, pixels, programs, eps,
     C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    """One channel of `norm` (5, C) from the programs' `sums` (2, C, programs); the last is the unbiased variance."""
+    """One channel of `norm` (5, C) from the programs' `sums` (2, C, programs); the last: unbiased variance."""
     c = tl.program_id(0)
     p = tl.arange(0, BLOCK_P)
     count = tl.minimum(pixels - p * BLOCK_M, BLOCK_M).to(tl.float32)
