@@ -9,6 +9,7 @@ from torch import Tensor
 from .launch import (
     Layer,
     Relu,
+    WeightGradients,
     activate,
     channels_inside,
     convolve,
@@ -19,8 +20,8 @@ from .launch import (
     normalise,
     pad_input,
     pass_relu,
+    places,
     spread,
-    weight_gradient,
 )
 
 
@@ -110,7 +111,8 @@ def block_chain_backward(
     precision: str,
     input_too: bool,
 ) -> list[Tensor]:
-    """The gradients of all weights; of all norms as (4, C), scale and offset the last two; and of the input."""
+    """The gradients of all weights in one (see `places`); of all norms as (4, C), scale and offset the last two;
+    and of the input."""
     layers = _layers(last.new_empty(0, 0, *size), weights, strides, wraps, precision)
     outputs = [*inputs[1:], channels_inside(last)]
     relus = [
@@ -118,19 +120,19 @@ def block_chain_backward(
         for y, norm, joined, output in zip(maps, norms, joins, outputs, strict=True)
     ]
     du, sums = pass_relu(channels_inside(dz.to(last.dtype)), relus[-1])
-    weight_grads: list[Tensor] = []
+    weight_grads = WeightGradients(layers, dz.shape[0], dz.device)
     norm_grads: list[Tensor] = []
     around = None
     for i in reversed(range(len(layers))):
         slopes = follow_norm(norms[i], du, sums)
         dy = spread(layers[i], du, maps[i], norms[i], slopes)
-        weight_grads.append(weight_gradient(layers[i], dy, inputs[i]))
+        weight_grads.add(i, dy, inputs[i])
         norm_grads.append(slopes)
         shortcut, around = around, du if joins[i] else None
         if i > 0 or input_too:
             relu = relus[i - 1] if i > 0 else None
             du, sums = input_gradient(layers[i], dy, inputs[i], relu=relu, shortcut=shortcut)
-    return [*reversed(weight_grads), *reversed(norm_grads), *([du.permute(0, 3, 1, 2)] if input_too else [])]
+    return [weight_grads.sum(), *reversed(norm_grads), *([du.permute(0, 3, 1, 2)] if input_too else [])]
 
 
 @block_chain_backward.register_fake
@@ -148,13 +150,10 @@ def _(
     precision: str,
     input_too: bool,
 ) -> list[Tensor]:
-    weight_grads = [
-        norm.new_empty(w.shape[0], w.shape[2], w.shape[3], w.shape[1]).permute(0, 3, 1, 2)
-        for w, norm in zip(weights, norms, strict=True)
-    ]
+    _, length = places([weight.numel() for weight in weights])
     slopes = [norm.new_empty(4, norm.shape[1]) for norm in norms]
     first = last.new_empty(last.shape[0], *size, weights[0].shape[1]).permute(0, 3, 1, 2)
-    return [*weight_grads, *slopes, *([first] if input_too else [])]
+    return [norms[0].new_empty(length), *slopes, *([first] if input_too else [])]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -171,9 +170,14 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     maps, norms, inputs = (saved[depth + 1 + i * depth :][:depth] for i in range(3))
     input_too = ctx.needs_input_grad[0]
     found = block_chain_backward(grads[0], last, weights, maps, norms, inputs, *ctx.numbers, input_too)
-    slopes = found[depth : 2 * depth]
+    begins, _ = places([weight.numel() for weight in weights])
+    weight_grads = [
+        found[0][begin : begin + w.numel()].view(w.shape[0], *w.shape[2:], w.shape[1]).permute(0, 3, 1, 2)
+        for begin, w in zip(begins, weights, strict=True)
+    ]
+    slopes = found[1 : 1 + depth]
     scales, offsets = [slope[2] for slope in slopes], [slope[3] for slope in slopes]
-    return (found[-1] if input_too else None, found[:depth], scales, offsets, [], *([None] * 5))
+    return (found[-1] if input_too else None, weight_grads, scales, offsets, [], *([None] * 5))
 
 
 block_chain.register_autograd(_backward, setup_context=_remember)

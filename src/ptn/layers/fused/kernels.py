@@ -319,3 +319,21 @@ def conv_backward_weight(
         acc,
         mask=(k < run)[:, None] & (co < COUT)[None, :],
     )
+
+
+@triton.jit
+def sum_shares(partial, table, total, SHARES: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
+    """All layers' shares summed. A program's row of `table`: where its values begin, how many there are, how far it
+    is from one share to the next, and how many shares. Its sums go to its place in `total`."""
+    program = tl.program_id(0)
+    begin = tl.load(table + program * 4)
+    count = tl.load(table + program * 4 + 1)
+    step = tl.load(table + program * 4 + 2)
+    shares = tl.load(table + program * 4 + 3)
+    i = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK_S, BLOCK), tl.float32)
+    for first in range(0, SHARES, BLOCK_S):
+        share = first + tl.arange(0, BLOCK_S)
+        mask = (share < shares)[:, None] & (i < count)[None, :]
+        acc += tl.load(partial + begin + share[:, None] * step + i[None, :], mask=mask, other=0.0)
+    tl.store(total + program * BLOCK + i, tl.sum(acc, axis=0))

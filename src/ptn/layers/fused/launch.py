@@ -1,7 +1,8 @@
 """Launching the kernels: tensors and numbers in, tensors out, each cut up as suits its size."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -32,21 +33,27 @@ class Tile:
         return {"BLOCK_M": self.pixels, "BLOCK_K": self.depth, "num_warps": self.warps, "num_stages": self.stages}
 
 
-def conv_tile(products: int, channels: int, pixels: int) -> Tile:
+def conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
     """The tile for convolutions that sum runs of `products` into `channels` of so many pixels, either way."""
     depth = min((16, 32, 64), key=lambda tile: triton.cdiv(products, tile) * (tile + 8))
     if channels > 32:
-        return Tile(64, depth)
-    return Tile(256 if channels <= 16 and pixels >= _MANY else 128, depth)
+        return _fit(Tile(64, depth), dtype)
+    return _fit(Tile(256 if channels <= 16 and pixels >= _MANY else 128, depth), dtype)
 
 
-def weight_tile(products: int, channels: int, pixels: int) -> Tile:
+def weight_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
     """The tile for the gradient of a row of weights, `products` × `channels`, over so many pixels."""
     depth = min(128 if channels <= 32 or products <= 128 else 64, _width(products))
     warps = 8 if depth == 128 else 4
     if pixels >= _MANY:
-        return Tile(128, depth, warps, shares=192)
-    return Tile(64, depth, warps, shares=96) if pixels >= _MANY // 5 else Tile(128, depth, warps, shares=32)
+        return _fit(Tile(128, depth, warps, shares=192), dtype)
+    few = Tile(64, depth, warps, shares=96) if pixels >= _MANY // 5 else Tile(128, depth, warps, shares=32)
+    return _fit(few, dtype)
+
+
+def _fit(tile: Tile, dtype: torch.dtype) -> Tile:
+    """A tile made for two bytes a value, for `dtype`: twice the bytes, half the pixels."""
+    return tile if dtype.itemsize == 2 else replace(tile, pixels=max(32, tile.pixels // 2), stages=2)
 
 
 @dataclass(frozen=True)
@@ -182,7 +189,7 @@ def _apply(
 def convolve(layer: Layer, x: Tensor, *, summed: bool) -> tuple[Tensor, Sums]:
     """The convolution of an input that is padded for it, and the sums that batch norm needs."""
     y = x.new_empty(x.shape[0], *layer.out_size, layer.channels)
-    tile = conv_tile(layer.kernel[1] * layer.in_channels, layer.channels, _pixels(y))
+    tile = conv_tile(layer.kernel[1] * layer.in_channels, layer.channels, _pixels(y), y.dtype)
     programs = triton.cdiv(_pixels(y), tile.pixels)
     sums = _sums(y, programs)
     kernels.conv_forward[(programs,)](
@@ -244,7 +251,7 @@ def input_gradient(
     """
     places = layer.stride[0] * layer.stride[1]
     pixels = dy.shape[0] * layer.out_size[0] * layer.out_size[1]
-    tile = conv_tile(layer.channels, layer.in_channels, pixels * places)
+    tile = conv_tile(layer.channels, layer.in_channels, pixels * places, dy.dtype)
     programs = triton.cdiv(pixels, tile.pixels)
     dx = dy.new_empty(dy.shape[0], *layer.size, layer.in_channels)
     sums = _sums(dx, programs * places)
@@ -261,22 +268,83 @@ def input_gradient(
     return dx, sums
 
 
-def weight_gradient(layer: Layer, dy: Tensor, x: Tensor) -> Tensor:
-    """The gradient of a convolution's weights, in memory (C', KH, KW, C)."""
+class WeightGradients:
+    """The gradients of all convolutions' weights, each by several programs that share the pixels, then summed."""
+
+    def __init__(self, layers: Sequence[Layer], count: int, device: torch.device) -> None:
+        self.layers = layers
+        self.parts = tuple(_part(layer, count) for layer in layers)
+        self.partial = torch.empty(
+            sum(part.shares * part.size for part in self.parts), dtype=torch.float32, device=device
+        )
+
+    def add(self, index: int, dy: Tensor, x: Tensor) -> None:
+        """Launch the programs of one layer."""
+        layer, part = self.layers[index], self.parts[index]
+        begin = sum(before.shares * before.size for before in self.parts[:index])
+        padding = layer.gradient_padding
+        kernels.conv_backward_weight[part.programs](
+            x, dy, self.partial[begin:], part.pixels,
+            **layer.constants, **layer.padded_size, DPY=padding[0], DPX=padding[1], **part.tile.options,
+            STEPS=part.steps, BLOCK_N=_width(layer.channels),
+        )  # fmt: skip
+
+    def sum(self) -> Tensor:
+        """All gradients one after the other, each beginning at the place that `places` says."""
+        table = _sum_table(self.parts, self.partial.device)
+        total = self.partial.new_empty(len(table) * _SUMMED)
+        kernels.sum_shares[(len(table),)](
+            self.partial, table, total,
+            SHARES=max(part.shares for part in self.parts), BLOCK_S=_SHARES_AT_ONCE, BLOCK=_SUMMED,
+        )  # fmt: skip
+        return total
+
+
+# weights that one program sums up, and shares that it adds at once
+_SUMMED = 64
+_SHARES_AT_ONCE = 32
+
+
+class _Part(NamedTuple):
+    """A layer's share of the work of `WeightGradients`: `shares` times `size` values."""
+
+    size: int
+    shares: int
+    steps: int
+    pixels: int
+    programs: tuple[int, int, int]
+    tile: Tile
+
+
+def _part(layer: Layer, count: int) -> _Part:
     rows, columns = layer.kernel
     products = columns * layer.in_channels
-    pixels = dy.shape[0] * layer.out_size[0] * layer.out_size[1]
-    tile = weight_tile(products, layer.channels, pixels)
+    pixels = count * layer.out_size[0] * layer.out_size[1]
+    tile = weight_tile(products, layer.channels, pixels, layer.weight.dtype)
     steps = triton.cdiv(pixels, tile.shares * tile.pixels)
     shares = triton.cdiv(pixels, tile.pixels * steps)
-    partial = dy.new_empty(shares, layer.channels, rows, products, dtype=torch.float32)
-    padding = layer.gradient_padding
-    kernels.conv_backward_weight[(shares, rows, triton.cdiv(products, tile.depth))](
-        x, dy, partial, pixels,
-        **layer.constants, **layer.padded_size, DPY=padding[0], DPX=padding[1], **tile.options,
-        STEPS=steps, BLOCK_N=_width(layer.channels),
-    )  # fmt: skip
-    return partial.sum(dim=0).view(layer.channels, rows, columns, layer.in_channels).permute(0, 3, 1, 2)
+    programs = (shares, rows, triton.cdiv(products, tile.depth))
+    return _Part(layer.channels * rows * products, shares, steps, pixels, programs, tile)
+
+
+@lru_cache(maxsize=256)
+def _sum_table(parts: tuple[_Part, ...], device: torch.device) -> Tensor:
+    """What each program of `sum_shares` does. Kept, because a CUDA graph cannot be captured while it is copied."""
+    rows = []
+    begin = 0
+    for part in parts:
+        for first in range(0, part.size, _SUMMED):
+            rows.append((begin + first, min(_SUMMED, part.size - first), part.size, part.shares))
+        begin += part.size * part.shares
+    return torch.tensor(rows, dtype=torch.int32, device=device)
+
+
+def places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where the gradient of each of so many weights begins in `WeightGradients.sum`, and the length of all."""
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + triton.cdiv(size, _SUMMED) * _SUMMED)
+    return ends[:-1], ends[-1]
 
 
 def channels_inside(x: Tensor) -> Tensor:
