@@ -74,7 +74,12 @@ class Plan:
     """
 
     def __init__(
-        self, kernel: Any, programs: tuple[int, int], numbers: tuple[Any, ...], constants: dict[str, Any], warps: int
+        self,
+        kernel: Any,
+        programs: tuple[int, int],
+        numbers: tuple[Any, ...],
+        constants: dict[str, Any],
+        warps: int,
     ) -> None:
         self.kernel, self.programs, self.warps = kernel, programs, warps
         self.rest = (*numbers, *constants.values())
