@@ -207,8 +207,7 @@ def _plan(
         numbers = 2 if turn_step is None and factor_step is None else 4
         constants |= {"NUMBERS": numbers, "UNROLL": POSE_UNROLL if alone else 1, "ROW_TILES": row_tiles}
     else:
-        at_once = min(TILES_AT_ONCE, triton.cdiv(points.columns, TILE_COLUMNS)) if alone else 1
-        constants |= {"TILES_AT_ONCE": at_once, "BLOCKS_AT_ONCE": math.gcd(each, BLOCKS_AT_ONCE)}
+        constants |= _at_once(each, triton.cdiv(points.columns, TILE_COLUMNS) if alone else 1, constants["TAPS"])
     constants |= {"TILE_ROWS": tile_rows, "TILE_COLUMNS": TILE_COLUMNS, "TILE_INNER": tile_inner}
     return Plan(
         getattr(kernels, f"{work}_kernel"),
@@ -217,6 +216,14 @@ def _plan(
         constants,
         max(1, TILE_COLUMNS * tile_rows // 32) if tile_inner == 1 else 4,
     )
+
+
+def _at_once(blocks: int, tiles: int, taps: int) -> dict[str, int]:
+    """How many of them are read before the first is written: as many as registers have room for."""
+    if taps > 2:
+        return {"TILES_AT_ONCE": 1, "BLOCKS_AT_ONCE": 1}
+    at_once = blocks if blocks <= BLOCKS_AT_ONCE else math.gcd(blocks, BLOCKS_AT_ONCE)
+    return {"TILES_AT_ONCE": min(tiles, TILES_AT_ONCE), "BLOCKS_AT_ONCE": at_once}
 
 
 def _axes(
