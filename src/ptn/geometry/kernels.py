@@ -219,8 +219,9 @@ def pose_gradient_kernel(
     COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr,
     EVEN: tl.constexpr,
+    TILES_AT_ONCE: tl.constexpr,
+    BLOCKS_AT_ONCE: tl.constexpr,
     NUMBERS: tl.constexpr,
-    UNROLL: tl.constexpr,
     ROW_TILES: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
@@ -242,40 +243,63 @@ def pose_gradient_kernel(
     along_y = nothing
     outwards = nothing
     around = nothing
-    for tile in tl.range(0, ROW_TILES):
-        row = first_row + tile * TILE_ROWS
+    for row_tile in tl.range(0, ROW_TILES):
+        row = first_row + row_tile * TILE_ROWS
         row_u, row_v = _row_terms(row, shape, pose, LAW)
-        for first in tl.range(0, COLUMNS, TILE_COLUMNS, loop_unroll_factor=UNROLL):
-            column = first + _columns(0, TILE_COLUMNS, TILE_INNER)
-            x, y, u, v = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
-            x0, tx = _first_tap(x, shape.width, MODE, BORDER)
-            y0, ty = _first_tap(y, shape.height, MODE, BORDER)
-            for block in range(BLOCKS):
-                source, here = _value_at(
-                    grad, row, column, block, channels, grad_steps, shape, COLUMNS, BLOCKS, EVEN, TILE_INNER
-                )
-                g = tl.where(pose.finite, tl.load(source, here, other=0.0).to(tl.float32), 0.0)
-                offset, _ = _block(block, channels, image_steps, BLOCKS, TILE_INNER)
-                slope_x = 0.0
-                slope_y = 0.0
-                for i in tl.static_range(TAPS):
-                    line = 0.0
-                    line_slope = 0.0
-                    for j in tl.static_range(TAPS):
-                        pixel, inside = _tap(images + offset, x0, j, y0, i, image_steps, shape, BORDER)
-                        value = tl.load(pixel, inside & here, other=0.0).to(tl.float32)
-                        line += _weight(tx, j, MODE) * value
-                        line_slope += _slope(tx, j, MODE) * value
-                    slope_x += _weight(ty, i, MODE) * line_slope
-                    slope_y += _slope(ty, i, MODE) * line
-                if BORDER and MODE == "bilinear":  # held at the edge, whichever way the point moves
-                    slope_x = tl.where((x > 0) & (x < shape.width - 1), slope_x, 0.0)
-                    slope_y = tl.where((y > 0) & (y < shape.height - 1), slope_y, 0.0)
-                along_x += g * slope_x
-                along_y += g * slope_y
-                if NUMBERS == 4:
-                    outwards += g * (slope_x * u + slope_y * v)
-                    around += g * (slope_y * u - slope_x * v)
+        for first in tl.range(0, COLUMNS, TILE_COLUMNS * TILES_AT_ONCE):
+            for block in tl.range(0, BLOCKS, BLOCKS_AT_ONCE):
+                points = ()
+                slopes = ()
+                pixels = ()
+                for tile in tl.static_range(TILES_AT_ONCE):
+                    column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                    x, y, u, v = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
+                    x0, tx = _first_tap(x, shape.width, MODE, BORDER)
+                    y0, ty = _first_tap(y, shape.height, MODE, BORDER)
+                    points += ((x, y, u, v, tx, ty),)
+                    for k in tl.static_range(BLOCKS_AT_ONCE):
+                        source, here = _value_at(
+                            grad,
+                            row,
+                            column,
+                            block + k,
+                            channels,
+                            grad_steps,
+                            shape,
+                            COLUMNS,
+                            BLOCKS,
+                            EVEN,
+                            TILE_INNER,
+                        )
+                        slopes += (tl.load(source, here, other=0.0),)
+                        offset, _ = _block(block + k, channels, image_steps, BLOCKS, TILE_INNER)
+                        for i in tl.static_range(TAPS):
+                            for j in tl.static_range(TAPS):
+                                pixel, inside = _tap(images + offset, x0, j, y0, i, image_steps, shape, BORDER)
+                                pixels += (tl.load(pixel, inside & here, other=0.0),)
+                for tile in tl.static_range(TILES_AT_ONCE):
+                    x, y, u, v, tx, ty = points[tile]
+                    for k in tl.static_range(BLOCKS_AT_ONCE):
+                        slope_x = 0.0
+                        slope_y = 0.0
+                        for i in tl.static_range(TAPS):
+                            line = 0.0
+                            line_slope = 0.0
+                            for j in tl.static_range(TAPS):
+                                pixel = pixels[((tile * BLOCKS_AT_ONCE + k) * TAPS + i) * TAPS + j].to(tl.float32)
+                                line += _weight(tx, j, MODE) * pixel
+                                line_slope += _slope(tx, j, MODE) * pixel
+                            slope_x += _weight(ty, i, MODE) * line_slope
+                            slope_y += _slope(ty, i, MODE) * line
+                        if BORDER and MODE == "bilinear":  # held at the edge, whichever way the point moves
+                            slope_x = tl.where((x > 0) & (x < shape.width - 1), slope_x, 0.0)
+                            slope_y = tl.where((y > 0) & (y < shape.height - 1), slope_y, 0.0)
+                        g = tl.where(pose.finite, slopes[tile * BLOCKS_AT_ONCE + k].to(tl.float32), 0.0)
+                        along_x += g * slope_x
+                        along_y += g * slope_y
+                        if NUMBERS == 4:
+                            outwards += g * (slope_x * u + slope_y * v)
+                            around += g * (slope_y * u - slope_x * v)
 
     sums += (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * NUMBERS
     sum_x = tl.sum(along_x)

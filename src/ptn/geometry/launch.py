@@ -23,12 +23,11 @@ TILE_ROWS = 32
 TILE_INNER = 64
 TILE_VALUES = 1024
 # the gradient to the pose takes more rows, so that one program does for a whole sample where there are many of them
-POSE_ROWS = 128
+POSE_ROWS = 64
 MANY_SAMPLES = 64
-# how much is read before the first of it is written: columns of one channel, or channels
-TILES_AT_ONCE = 4
-BLOCKS_AT_ONCE = 4
-POSE_UNROLL = 2
+# how much is read before the first of it is used: tiles of one channel, or blocks of channels
+AT_ONCE = 4, 4
+POSE_AT_ONCE = 4, 4
 # for how many channels a program computes its points only once: more where there are programs enough without that
 FEW_BLOCKS, MANY_BLOCKS = 4, 16
 ENOUGH_PROGRAMS = 4096
@@ -203,11 +202,15 @@ def _plan(
         "BLOCKS": each,
         "EVEN": blocks % each == 0 and channels.inner % tile_inner == 0,
     }
+    if tile_inner == 1 and points.interpolation != "bicubic":  # else there is much to read for one already
+        tiles_at_once, blocks_at_once = POSE_AT_ONCE if to_pose else AT_ONCE
+        constants["TILES_AT_ONCE"] = min(tiles_at_once, triton.cdiv(points.columns, TILE_COLUMNS)) if alone else 1
+        constants["BLOCKS_AT_ONCE"] = each if each <= blocks_at_once else math.gcd(each, blocks_at_once)
+    else:
+        constants |= {"TILES_AT_ONCE": 1, "BLOCKS_AT_ONCE": 1}
     if to_pose:
         numbers = 2 if turn_step is None and factor_step is None else 4
-        constants |= {"NUMBERS": numbers, "UNROLL": POSE_UNROLL if alone else 1, "ROW_TILES": row_tiles}
-    else:
-        constants |= _at_once(each, triton.cdiv(points.columns, TILE_COLUMNS) if alone else 1, constants["TAPS"])
+        constants |= {"NUMBERS": numbers, "ROW_TILES": row_tiles}
     constants |= {"TILE_ROWS": tile_rows, "TILE_COLUMNS": TILE_COLUMNS, "TILE_INNER": tile_inner}
     return Plan(
         getattr(kernels, f"{work}_kernel"),
@@ -216,14 +219,6 @@ def _plan(
         constants,
         max(1, TILE_COLUMNS * tile_rows // 32) if tile_inner == 1 else 4,
     )
-
-
-def _at_once(blocks: int, tiles: int, taps: int) -> dict[str, int]:
-    """How many of them are read before the first is written: as many as registers have room for."""
-    if taps > 2:
-        return {"TILES_AT_ONCE": 1, "BLOCKS_AT_ONCE": 1}
-    at_once = blocks if blocks <= BLOCKS_AT_ONCE else math.gcd(blocks, BLOCKS_AT_ONCE)
-    return {"TILES_AT_ONCE": min(tiles, TILES_AT_ONCE), "BLOCKS_AT_ONCE": at_once}
 
 
 def _axes(
