@@ -23,7 +23,7 @@ TILE_ROWS = 32
 TILE_INNER = 64
 TILE_VALUES = 1024
 # the gradient to the pose takes more rows, so that one program does for a whole sample where there are many of them
-POSE_ROWS = 64
+POSE_ROWS = 32
 MANY_SAMPLES = 64
 # how much is read before the first of it is used: tiles of one channel, or blocks of channels
 AT_ONCE = 4, 4
