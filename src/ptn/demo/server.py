@@ -92,7 +92,8 @@ def make_server(pairs: Sequence[Pair], digits: Sequence[Sample]) -> uvicorn.Serv
 
 
 def _listen(port: int) -> socket.socket:
-    listener = socket.socket()
+    # said to be TCP, or asyncio would let the end of every answer wait for the client to confirm its beginning
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))

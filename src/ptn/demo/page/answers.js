@@ -3,6 +3,12 @@
 const MOST_CLASSES = 10;
 const percent = (share) => `${(100 * share).toFixed(share > 0.9995 ? 0 : 1)}%`;
 
+// Both networks, or the one that there is, PTN first.
+export function networksOf({ polar_name, plain_name }) {
+  const polar = { kind: "ptn", short: polar_name.split("-")[0], name: polar_name };
+  return plain_name ? [polar, { kind: "cnn", short: "Plain CNN", name: plain_name }] : [polar];
+}
+
 export const best = (scores) => scores.indexOf(Math.max(...scores));
 
 export class Answers {
@@ -14,11 +20,12 @@ export class Answers {
   // New networks, and with them new classes.
   prepare(model) {
     this.model = model;
-    this.networks = [{ kind: "ptn", name: model.polar_name, note: "" }];
-    if (model.plain_name) this.networks.push({ kind: "cnn", name: model.plain_name, note: "plain CNN" });
-    this.boxes = this.networks.map(({ kind, name, note }) => {
+    this.networks = networksOf(model);
+    this.boxes = this.networks.map(({ kind, short, name }) => {
       const box = make("div", `verdict ${kind}`);
-      box.append(make("div", "who", note ? `${name}, ${note}` : name), make("div", "what"), make("div", "sure"));
+      const who = make("div", "who", short);
+      who.append(make("small", "", name));
+      box.append(who, make("div", "what"), make("div", "sure"));
       return box;
     });
     this.verdicts.replaceChildren(...this.boxes);

@@ -4,7 +4,7 @@ import { element } from "./svg.js";
 
 const KINDS = ["ptn", "cnn"];
 const LEFT = 40;
-const RIGHT = 62;
+const RIGHT = 44;
 const TOP = 8;
 const FOOT = 22;
 
@@ -25,7 +25,7 @@ class Chart {
       element(this.svg, "line", { class: "grid", x1: x(0), x2: x(1), y1: y(share), y2: y(share) });
       this.text(x(0) - 6, y(share) + 4, `${100 * share}%`, "", "end");
     }
-    for (const [share, label] of ticks) this.text(x(share), height - 6, label, "", "middle");
+    for (const [share, label, anchor] of ticks) this.text(x(share), height - 6, label, "", anchor ?? "middle");
     return { x, y, bottom };
   }
 
@@ -69,7 +69,7 @@ export class Strip extends Chart {
   }
 
   draw() {
-    const { x, y } = this.axes([[0, "one turn ago"], [1, "now"]]);
+    const { x, y } = this.axes([[0, "one turn ago", "start"], [1, "now", "end"]]);
     const ends = [];
     this.names.forEach((name, index) => {
       if (!this.points.length) return;

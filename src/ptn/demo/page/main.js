@@ -1,6 +1,6 @@
 // The page: what is shown, how it is changed, and the questions that follow.
 
-import { Answers, best } from "./answers.js";
+import { Answers, best, networksOf } from "./answers.js";
 import { Asker, Refusal } from "./asker.js";
 import { Strip, Sweep } from "./charts.js";
 import { ink, paint } from "./pictures.js";
@@ -146,7 +146,7 @@ function inClasses(label) {
 }
 
 function clearCharts() {
-  const names = [state.model.polar_name, state.model.plain_name].filter(Boolean);
+  const names = networksOf(state.model).map(({ short }) => short.replace("Plain ", ""));
   const what = state.truth === null ? "Confidence" : `Confidence in “${state.model.classes[state.truth]}”`;
   byId("strip-title").textContent = `${what} over the last turn`;
   byId("sweep-title").textContent = `${what} at every angle`;

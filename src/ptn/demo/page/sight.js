@@ -34,6 +34,9 @@ export class Sight {
     moveDot(this.pin, answer.pin);
     paint(byId("polar"), answer.polar_image);
     moveDot(this.polarPin, answer.polar_pin);
+    const rows = answer.polar_image.height;
+    const row = (answer.polar_pin[1] * rows - 0.5 + rows) % rows;
+    byId("dot-text").textContent = `your dot is at ${((360 * row) / rows).toFixed(0)}°, row ${row.toFixed(1)} of ${rows}`;
     this.#showMaps(answer.features);
     for (const line of this.rows.flat()) place(line, { y1: 100 * answer.polar_pin[1], y2: 100 * answer.polar_pin[1] });
   }

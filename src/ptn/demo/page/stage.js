@@ -3,7 +3,7 @@
 import { PAD } from "./sources.js";
 import { element, place } from "./svg.js";
 
-const SHARE = 0.72; // of the stage is what the networks see; around it what they do not
+const SHARE = 0.76; // of the stage is what the networks see; around it what they do not
 const REACH = 26; // pixels around a grip that still take hold of it
 const PEN = 21;
 export const SIZES = [0.4, 1.6];
