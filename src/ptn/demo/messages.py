@@ -110,6 +110,7 @@ class Network(_Message):
 
     key: str
     title: str
+    about: str
     polar_name: str
     plain_name: str | None
     classes: list[str]
@@ -124,6 +125,7 @@ class Network(_Message):
         return cls(
             key=pair.key,
             title=pair.title,
+            about=pair.about,
             polar_name=pair.polar_name,
             plain_name=pair.plain_name,
             classes=list(pair.classes),

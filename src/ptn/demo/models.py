@@ -15,17 +15,18 @@ from ..evaluation import Weights, open_weights
 from ..layers import PolarTransformer
 from ..models import Network, PlainNetwork, PolarNetwork, for_inference, list_pretrained
 
+# what networks were trained on, for people; the first one that is there is shown first
 _DATASETS = {
-    "rotmnist": "rotated MNIST",
-    "mnist-r": "MNIST R",
-    "mnist-rts": "MNIST RTS",
-    "sim2mnist": "SIM2MNIST",
-    "svhn": "SVHN",
-    "rotsvhn": "rotated SVHN",
-    "svhn-minus": "SVHN−",
-    "rotsvhn-minus": "rotated SVHN−",
-    "quickstart": "quickstart digits",
-    "folder": "your images",
+    "sim2mnist": ("SIM2MNIST", "digits at any angle, 1 to 2.4 times as large, anywhere among clutter"),
+    "rotmnist": ("rotated MNIST", "digits at any angle, all in the middle and of one size"),
+    "mnist-r": ("MNIST R", "digits turned by up to 90°, all in the middle and of one size"),
+    "mnist-rts": ("MNIST RTS", "digits turned by up to 45°, 0.7 to 1.2 times as large, anywhere"),
+    "quickstart": ("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large, anywhere"),
+    "rotsvhn": ("rotated SVHN", "photographs of house numbers at any angle"),
+    "svhn": ("SVHN", "photographs of house numbers, upright"),
+    "rotsvhn-minus": ("rotated SVHN−", "photographs of house numbers at any angle, without 6 and 9"),
+    "svhn-minus": ("SVHN−", "photographs of house numbers, upright, without 6 and 9"),
+    "folder": ("your images", "a folder of your own"),
 }
 # how wide digits are in images of these sets, in widths of MNIST's
 _SCALES = {name: mean(spec.scale) for name, spec in {**SPECS, "quickstart": PERTURBED}.items()} | {"mnist": 1.0}
@@ -35,13 +36,14 @@ _SCALES = {name: mean(spec.scale) for name, spec in {**SPECS, "quickstart": PERT
 class Pair:
     """A polar network and, where there is one, a plain network for the same images and classes.
 
-    `key` names the pair to the server, `title` to people. `digit_scale` is how many pixels of the networks' image a
-    pixel of a 28×28 digit covers, for the digit to have the size that they know. Both only answer
-    (`for_inference`), and can do so in several threads at a time.
+    `key` names the pair to the server, `title` to people; `about` says what it learned from. `digit_scale` is how
+    many pixels of the networks' image a pixel of a 28×28 digit covers, for the digit to have the size that they
+    know. Both only answer (`for_inference`), and can do so in several threads at a time.
     """
 
     key: str
     title: str
+    about: str
     polar: PolarNetwork
     polar_name: str
     plain: PlainNetwork | None
@@ -66,7 +68,7 @@ class Pair:
 
 
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
-    """Every PTN beside the plain network nearest to it in size, those of the files `own` first.
+    """Every PTN beside a plain network, of the same stack if there is one; those of the files `own` come first.
 
     Shipped networks take part if they have a partner. A file's PTN does so by itself too, a file's plain network
     only where there is a PTN of the same training set.
@@ -75,7 +77,7 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     shipped = [open_weights(tag) for tag in list_pretrained()]
     plains = [network for network in (*mine, *shipped) if isinstance(network.model, PlainNetwork)]
     pairs = []
-    for network in (*mine, *shipped):
+    for network in (*mine, *sorted(shipped, key=_place)):
         if not _is_polar(network):
             continue
         partner = _nearest(network, plains)
@@ -90,6 +92,12 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
             "weights.safetensors with --weights"
         )
     return pairs
+
+
+def _place(network: Weights) -> tuple[int, bool, str]:
+    """Where a shipped network stands among the others: by training set, the middle size first."""
+    known = [*_DATASETS, network.dataset]
+    return known.index(network.dataset), not network.model.config.name.endswith("_b"), network.name
 
 
 def _open_own(name: str) -> Weights:
@@ -121,7 +129,7 @@ def _nearest(polar: Weights, plains: Sequence[Weights]) -> Weights | None:
 
 
 def _pair(polar: Weights, plain: Weights | None, *, own: bool) -> Pair:
-    trained_on = _DATASETS.get(polar.dataset or "", polar.dataset or "unknown images")
+    trained_on, about = _DATASETS.get(polar.dataset or "", (polar.dataset or "unknown images", ""))
     origin = f" ({'/'.join(Path(polar.name).parts[-3:])})" if own else ""
     network = _ready(polar)
     assert isinstance(network, PolarNetwork)
@@ -130,6 +138,7 @@ def _pair(polar: Weights, plain: Weights | None, *, own: bool) -> Pair:
     return Pair(
         key=polar.name,
         title=f"{trained_on}: {_name(polar)}{'' if plain is None else f' and {_name(plain)}'}{origin}",
+        about=about,
         polar=network,
         polar_name=_name(polar),
         plain=rival,
@@ -140,8 +149,8 @@ def _pair(polar: Weights, plain: Weights | None, *, own: bool) -> Pair:
 
 
 def _name(network: Weights) -> str:
-    """What people call a network: PTN-B, CCNN-B."""
-    return network.model.config.name.upper().replace("_", "-")
+    """What people call a network: PTN-B, CCNN-B, PTN-ResNet32."""
+    return network.model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")
 
 
 def _ready(network: Weights) -> Network:

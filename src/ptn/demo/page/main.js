@@ -67,6 +67,7 @@ const UPRIGHT = { turn: 0, size: 1, x: 0, y: 0 };
 function setModel(model, then) {
   stop();
   state.model = model;
+  byId("about").textContent = model.about;
   answers.prepare(model);
   const unknown = new Option("not said", "");
   byId("truth").replaceChildren(unknown, ...model.classes.map((name, label) => new Option(name, label)));
