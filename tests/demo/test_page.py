@@ -281,7 +281,8 @@ def test_a_spin_draws_every_angle_and_comes_back(page):
     for kind in ("ptn", "cnn"):
         points = page.get_attribute(f"#sweep polyline.{kind}", "points").split()
         assert len(points) == 360 // 5 + 1
-        assert page.locator(f"#sweep rect.{kind}").count() == 360 // 5
+        boxes = [page.get_attribute(f"#sweep path.{kind}.{which}", "d") for which in ("right", "wrong")]
+        assert sum(box.count("M") for box in boxes) == 360 // 5
         assert page.locator(f"#strip polyline.{kind}").count() == 1
     screenshot = os.environ.get("PTN_SCREENSHOT")
     if screenshot:

@@ -28,20 +28,22 @@ _PATIENCE_SECONDS = 30
 
 def measure(bench: Bench, users: int = USERS, weights: Sequence[str] = ()) -> None:
     """Users who turn a digit without a pause, and ask again as soon as they are answered, for `effort.seconds`."""
-    with run_page(weights) as address:
-        setup = json.loads(_get(address, "/setup.json"))
-        questions = _questions(setup["models"][0])
-        alone = _ask_together(address, questions, 1, bench.effort.seconds)
-        crowd = _ask_together(address, questions, users, bench.effort.seconds)
-        bench.add("one user, question to answer", summarise(alone.times))
-        bench.add(f"{users} users at once, question to answer", summarise(crowd.times))
-        p95 = statistics.quantiles(crowd.times, n=20)[-1]
-        bench.add(f"{users} users at once, 95th percentile", Timing(p95, (p95, p95), len(crowd.times)))
-        try:
-            drawn = _hand_to_picture(address, max(20, round(5 * bench.effort.seconds)))
-            bench.add("one user in a browser, hand to picture", Timing(drawn, (drawn, drawn), 1))
-        except PeerMissing as reason:
-            bench.skip("one user in a browser, hand to picture", "", str(reason))
+    try:
+        with run_page(weights) as address:
+            _measure(bench, address, users)
+    except PeerMissing as reason:
+        bench.skip("the page", "", str(reason))
+
+
+def _measure(bench: Bench, address: str, users: int) -> None:
+    setup = json.loads(_get(address, "/setup.json"))
+    questions = _questions(setup["models"][0])
+    alone = _ask_together(address, questions, 1, bench.effort.seconds)
+    crowd = _ask_together(address, questions, users, bench.effort.seconds)
+    bench.add("one user, question to answer", summarise(alone.times))
+    bench.add(f"{users} users at once, question to answer", summarise(crowd.times))
+    p95 = statistics.quantiles(crowd.times, n=20)[-1]
+    bench.add(f"{users} users at once, 95th percentile", Timing(p95, (p95, p95), len(crowd.times)))
     bench.details |= {
         "networks": setup["models"][0]["title"],
         "users": users,
@@ -50,11 +52,16 @@ def measure(bench: Bench, users: int = USERS, weights: Sequence[str] = ()) -> No
         "answers_per_second": round(len(crowd.times) / crowd.seconds, 1),
         "errors": dict(alone.errors + crowd.errors),
     }
+    try:
+        drawn = _hand_to_picture(address, max(20, round(5 * bench.effort.seconds)))
+        bench.add("one user in a browser, hand to picture", Timing(drawn, (drawn, drawn), 1))
+    except PeerMissing as reason:
+        bench.skip("one user in a browser, hand to picture", "", str(reason))
 
 
 @contextmanager
 def run_page(weights: Sequence[str] = ()) -> Iterator[str]:
-    """The page in a process of its own, as a user starts it: its address."""
+    """The page in a process of its own, as a user starts it: its address. `PeerMissing` if it does not start."""
     command = [sys.executable, "-m", "ptn", "demo", "--no-open", "--port", "0"]
     for file in weights:
         command += ["--weights", file]
@@ -63,7 +70,7 @@ def run_page(weights: Sequence[str] = ()) -> Iterator[str]:
         assert server.stderr is not None
         line = server.stdout.readline()
         if not line:
-            raise InputError(server.stderr.read().strip().removeprefix("ptn: "))
+            raise PeerMissing(f"the page does not start: {server.stderr.read().strip().removeprefix('ptn: ')}")
         try:
             yield line.split()[0]
         finally:

@@ -120,11 +120,12 @@ export class Sweep extends Chart {
       ends.push({ name, y: line.at(-1)[1], kind });
       const row = bottom + 6 + 15 * index;
       const wide = (x(step / 360) - x(0)) * 0.72;
+      const boxes = { right: "", wrong: "" };
       for (const { degrees, right } of this.points) {
-        if (degrees >= 360) continue;
-        const kinds = right[index] ? kind : `${kind} wrong`;
-        element(this.svg, "rect", { class: kinds, x: x(degrees / 360), y: row, width: wide, height: 9 });
+        const box = `M${x(degrees / 360).toFixed(1)} ${row}h${wide.toFixed(1)}v9h${-wide.toFixed(1)}z`;
+        if (degrees < 360) boxes[right[index] ? "right" : "wrong"] += box;
       }
+      for (const [which, d] of Object.entries(boxes)) element(this.svg, "path", { class: `${kind} ${which}`, d });
       this.text(x(1) + 6, row + 9, `${(100 * accuracy[index]).toFixed(0)}%`, kind);
     });
     this.text(x(0) - 6, bottom + 8 + 7.5 * this.names.length, "right", "", "end");

@@ -70,7 +70,7 @@ export class Stage {
     if (this.canvas.width !== Math.round(side * sharp)) this.canvas.width = this.canvas.height = Math.round(side * sharp);
     const context = this.canvas.getContext("2d");
     const { width, height } = state.model;
-    const [wide, high] = [width * this.#zoom, height * this.#zoom];
+    const [wide, high] = this.drawing ? [SHARE * side, SHARE * side] : [width * this.#zoom, height * this.#zoom];
     const [left, top] = [(side - wide) / 2, (side - high) / 2];
     context.setTransform(sharp, 0, 0, sharp, 0, 0);
     context.clearRect(0, 0, side, side);
