@@ -130,7 +130,7 @@ def _nearest(polar: Weights, plains: Sequence[Weights]) -> Weights | None:
 
 def _pair(polar: Weights, plain: Weights | None, *, own: bool) -> Pair:
     trained_on, about = _DATASETS.get(polar.dataset or "", (polar.dataset or "unknown images", ""))
-    origin = f" ({'/'.join(Path(polar.name).parts[-3:])})" if own else ""
+    origin = f" ({Path(*Path(polar.name).parts[-3:])})" if own else ""
     network = _ready(polar)
     assert isinstance(network, PolarNetwork)
     rival = None if plain is None else _ready(plain)

@@ -86,8 +86,10 @@ export class Sweep extends Chart {
   points = [];
   names = [];
 
-  clear(names) {
+  // `goal` says in a word what a right answer is.
+  clear(names, goal) {
     this.names = names;
+    this.goal = goal;
     this.points = [];
     this.draw();
   }
@@ -128,7 +130,7 @@ export class Sweep extends Chart {
       for (const [which, d] of Object.entries(boxes)) element(this.svg, "path", { class: `${kind} ${which}`, d });
       this.text(x(1) + 6, row + 9, `${(100 * accuracy[index]).toFixed(0)}%`, kind);
     });
-    this.text(x(0) - 6, bottom + 8 + 7.5 * this.names.length, "right", "", "end");
+    this.text(x(0) - 6, bottom + 8 + 7.5 * this.names.length, this.goal, "", "end");
     this.label(ends, x(1) + 6);
   }
 }

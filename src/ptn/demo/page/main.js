@@ -152,7 +152,7 @@ function clearCharts() {
   byId("strip-title").textContent = `${what} over the last turn`;
   byId("sweep-title").textContent = `${what} at every angle`;
   strip.clear(names);
-  sweep.clear(names);
+  sweep.clear(names, state.truth === null ? "same" : "right");
   last = null;
 }
 
@@ -235,7 +235,7 @@ async function spin() {
   const mine = {};
   spinning = mine;
   byId("spin").textContent = "Stop";
-  sweep.clear(sweep.names);
+  sweep.clear(sweep.names, sweep.goal);
   const from = state.turn;
   let kept = null; // where nobody said what it is, right is what was answered at first
   for (let degrees = 0; degrees <= 360 && spinning === mine; degrees += STEP) {
