@@ -162,6 +162,19 @@ def test_ptn_knows_the_real_digits(page, shipped):
     assert len(wrong) <= 1
 
 
+def test_an_empty_pad_invites_and_asks_nothing(page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.click("#draw")
+    page.get_by_text("Draw a digit here").wait_for()
+    page.wait_for_timeout(300)
+    assert asked == []
+    page.focus("#turn")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#draw") == "Draw"
+    assert page.get_by_text("Draw a digit here").is_hidden()
+
+
 def test_the_dot_turns_it_and_the_square_scales_it(page):
     box = page.locator("#stage").bounding_box()
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

@@ -31,17 +31,15 @@ export class Asker {
 }
 
 async function post(address, body) {
+  const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let response;
+  let answer;
   try {
-    response = await fetch(address, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-    });
+    response = await fetch(address, request);
+    answer = await response.json();
   } catch {
     throw new Refusal("The server does not answer. Is ptn demo still running?");
   }
-  const answer = await response.json();
   if (!response.ok) throw new Refusal(`The server says: ${answer.reason}.`);
   return answer;
 }

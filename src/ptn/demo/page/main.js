@@ -38,8 +38,13 @@ function wire() {
   byId("model").addEventListener("change", (event) => {
     setModel(setup.models.find(({ key }) => key === event.target.value), () => setSource(makeSource));
   });
-  byId("turn").addEventListener("input", (event) => move({ turn: Number(event.target.value) }));
-  byId("size").addEventListener("input", (event) => move({ size: Number(event.target.value) }));
+  for (const name of ["turn", "size"]) {
+    byId(name).addEventListener("input", (event) => {
+      const change = { [name]: Number(event.target.value) };
+      setDrawing(false);
+      move(change);
+    });
+  }
   byId("draw").addEventListener("click", () => setDrawing(!stage.drawing));
   byId("reset").addEventListener("click", () => move(UPRIGHT));
   byId("spin").addEventListener("click", spin);
@@ -91,7 +96,9 @@ function showDigits() {
     button.append(canvas);
     return button;
   });
-  byId("digits").replaceChildren(...buttons);
+  const note = document.createElement("p");
+  note.textContent = "Digits of MNIST; the networks may have learned from some of them.";
+  byId("digits").replaceChildren(...buttons, note);
 }
 
 function pick(index) {
@@ -103,7 +110,6 @@ function pick(index) {
 async function open(file) {
   try {
     const bitmap = await readFile(file);
-    say(null);
     setDrawing(false);
     setSource((model) => fileSource(bitmap, model), UPRIGHT);
     if (state.source.blank) say(`“${file.name}” is all of one colour: there is nothing to see in it.`);
@@ -115,6 +121,7 @@ async function open(file) {
 
 function setDrawing(on) {
   stop();
+  if (on === stage.drawing) return;
   stage.drawing = on;
   byId("stage").classList.toggle("drawing", on);
   byId("draw").setAttribute("aria-pressed", String(on));
@@ -123,19 +130,18 @@ function setDrawing(on) {
     stage.clearPad();
     setSource((model) => drawingSource(stage.pad, model), UPRIGHT);
   }
-  byId("invitation").hidden = !(on && state.source.blank);
-  if (state.source) stage.show(state);
+  stage.show(state);
 }
 
 function setSource(make, pose = {}) {
   stop();
+  if (make !== makeSource) byId("digits").querySelector("[aria-pressed]")?.removeAttribute("aria-pressed");
   makeSource = make;
-  for (const button of byId("digits").children) button.removeAttribute("aria-pressed");
   state.source = make(state.model);
   state.truth = inClasses(state.source.label);
   state.pin = [0, -0.4 * state.source.picture.height];
   byId("truth").value = state.truth ?? "";
-  byId("invitation").hidden = !(stage.drawing && state.source.blank);
+  document.body.classList.toggle("blank", state.source.blank);
   clearCharts();
   move(pose);
 }
@@ -157,7 +163,10 @@ function clearCharts() {
 }
 
 function move(change) {
-  if (!change.spin) stop();
+  if (!change.spin) {
+    stop();
+    say(null);
+  }
   const { turn = state.turn, size = state.size, x = state.x, y = state.y } = change;
   const reachX = 0.6 * state.model.width;
   const reachY = 0.6 * state.model.height;
@@ -188,11 +197,11 @@ async function ask() {
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     stop();
-    say(error.message);
+    say(error.message, "server");
     return null;
   }
   if (!answer || source !== state.source || model !== state.model || truth !== state.truth) return null;
-  say(null);
+  if (byId("message").dataset.about === "server") say(null);
   const all = [answer.polar_scores, answer.plain_scores].filter(Boolean);
   sight.show(answer);
   answers.show(all, truth);
@@ -230,7 +239,7 @@ async function spin() {
     stop();
     return;
   }
-  if (stage.drawing) setDrawing(false);
+  setDrawing(false);
   if (state.source.blank) return;
   const mine = {};
   spinning = mine;
@@ -253,9 +262,11 @@ function stop() {
   byId("spin").textContent = "Spin 360°";
 }
 
-function say(message) {
+// A message stays until the next move, one about the server until it answers again.
+function say(message, about = "image") {
   byId("message").hidden = !message;
   byId("message").textContent = message ?? "";
+  byId("message").dataset.about = about;
 }
 
 start().catch((error) => {
