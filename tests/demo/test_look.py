@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import ptn
-from ptn.demo import Pair, Pose, look
+from ptn.demo import Pair, Pose, find_pairs, look
 from ptn.demo.look import place
 from ptn.demo.samples import sample_digits
+from ptn.models import save_weights
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,16 @@ def test_turning_the_pin_about_the_origin_moves_it_down_the_polar_image(pair, de
     shift = after[1] - before[1] - degrees / 360
     assert shift == pytest.approx(round(shift), abs=1e-6)
     assert after[0] == pytest.approx(before[0])
+
+
+def test_feature_maps_shift_along(digit, tmp_path):
+    save_weights(ptn.create_model("ptn_b"), tmp_path / "ptn_b.safetensors")
+    (pair, *_) = find_pairs([str(tmp_path / "ptn_b.safetensors")])
+    before, after = (look(pair, digit, Pose(turn)) for turn in (0, 90))
+    assert torch.allclose(after.polar_image, before.polar_image.roll(7, dims=1), atol=1e-4)
+    for still, moved in zip(before.features, after.features, strict=True):
+        assert still.max() > 0
+        assert torch.allclose(moved, still.roll(7, dims=0), atol=1e-3)
 
 
 def test_the_pin_is_where_the_polar_image_has_its_pixel(pair):
