@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 # threads that wait for each other sleep: where others use the cores too, spinning ones hold each other up
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all test-slow lint bench clean
+.PHONY: demo test test-all test-slow lint browser screenshot bench clean
 
 ## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
@@ -28,9 +28,21 @@ lint: $(MARK)-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+## browser: Chromium for the tests of the page, if there is none: the system's, or else Playwright's
+browser: $(MARK)-dev
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
+	then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	else $(BIN)/playwright install --with-deps chromium; fi
+
+## screenshot: the README's picture of the page
+screenshot: browser
+	PTN_SCREENSHOT=docs/images/demo.png $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
+
 ## bench: everything that a CPU can measure, into benchmarks/ and docs/performance.md; some ten minutes
 bench: $(MARK)-dev
 	$(BIN)/ptn bench sampling inference scaling startup data audit training --device cpu -o benchmarks
+	$(BIN)/ptn bench demo --seconds 60 -o benchmarks
 	$(BIN)/ptn bench --page docs/performance.md
 
 clean:

@@ -66,6 +66,7 @@ def test_the_rule_sees_relative_and_late_imports():
 def test_importing_ptn_imports_nothing_heavy():
     heavy = [
         "PIL",
+        "fastapi",
         "h5py",
         "huggingface_hub",
         "matplotlib",
@@ -81,6 +82,7 @@ def test_importing_ptn_imports_nothing_heavy():
         "torchvision",
         "trimesh",
         "typer",
+        "uvicorn",
     ]
     program = f"import sys, ptn; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -94,6 +96,7 @@ def test_every_public_name_exists():
 def test_the_training_path_needs_nothing_optional():
     optional = [
         "PIL",
+        "fastapi",
         "h5py",
         "huggingface_hub",
         "lightning_fabric",
@@ -108,6 +111,7 @@ def test_the_training_path_needs_nothing_optional():
         "timm",
         "torchvision",
         "trimesh",
+        "uvicorn",
     ]
     program = (
         "import sys, ptn.cli, ptn.training.distributed, ptn.training.reporters, ptn.training.sums;"

@@ -26,6 +26,7 @@ _TITLES = {
     "scaling": "How cost grows",
     "startup": "Starting up",
     "data": "Data",
+    "demo": "The page",
     "training": "Training steps",
     "fleet": "Training in fleets",
 }
@@ -39,6 +40,8 @@ _ABOUT = {
     "scaling": "Images of one channel, as many radii as pixels.",
     "startup": "A fresh interpreter for each import; models at 96 pixels (32 for voxels).",
     "data": "Each once, from the files on the disk; what lacks files is left out.",
+    "demo": "`ptn demo` on loopback. Users turn a digit and ask again as soon as they are answered, and are on the "
+    "same machine. The last row is a real browser, from a key press to the new picture.",
     "training": "A step of `ptn train rotmnist/ptn_b/paper+` in float32: batch, rotation, loss, gradients, "
     "optimiser. The plain loop does the same in eager torch. The escnn network is its tutorial's, equivariant to 8 "
     "rotations.",
@@ -95,6 +98,14 @@ def render(report: Report, pictures: list[str]) -> str:
             f"Forward on {bandwidth['shape']}: {bandwidth['sample_gb_per_second']:g} GB/s read and written, "
             f"{100 * bandwidth['share_of_copy']:.0f}% of what a plain copy moves "
             f"({bandwidth['copy_gb_per_second']:g} GB/s).",
+            "",
+        ]
+    if "answers" in report.details:
+        load = report.details
+        wrong = sum(load["errors"].values()) or "no"
+        lines += [
+            f"{load['users']} users for {load['seconds']:g} s on {load['networks']}: {load['answers']:,} answers, "
+            f"{load['answers_per_second']:g} a second, {wrong} errors.",
             "",
         ]
     lines += [f"Left out: {skipped['name']}: {_left_out(skipped)}." for skipped in report.skipped]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import unknown_name
-from . import audit, data, fleet, inference, sampling, scaling, startup, training
+from . import audit, data, demo, fleet, inference, sampling, scaling, startup, training
 from .report import Bench, Report, Row
 from .timing import Effort
 
@@ -30,6 +30,7 @@ SUITES: Mapping[str, Suite] = {
     "startup": Suite(startup.measure, "imports and construction", by_device=False),
     "data": Suite(data.measure, "making and loading data", by_device=False),
     "audit": Suite(audit.measure, "auditing PTN-B"),
+    "demo": Suite(demo.measure, "the page of `ptn demo`: 20 users at once, and a browser", by_device=False),
     "training": Suite(training.measure, "steps of PTN-B beside a plain loop and escnn", by_default=True),
     "fleet": Suite(fleet.measure, "epochs of PTN-B, alone and in fleets"),
 }

@@ -11,6 +11,7 @@ from . import (
     audit,
     bench,
     data,
+    demo,
     evaluate,
     export,
     figures,
@@ -64,7 +65,7 @@ def _root(
 
 for group in (
     *(quickstart, train, evaluate, predict, audit, export, report, reproduce, figures),
-    *(data, models, polar, bench),
+    *(data, models, polar, bench, demo),
 ):
     group.register(app)
 

@@ -24,7 +24,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="SUITE",
-            help="sampling, inference, training (by default these), scaling, startup, data, fleet.",
+            help="sampling, inference, training (by default these), scaling, startup, data, demo, fleet.",
             show_default=False,
         ),
     ] = None,

@@ -178,7 +178,8 @@ def overlay(
     pixels = image.expand(3, -1, -1).float()
     pixels = pixels.repeat_interleave(factor, dim=1).repeat_interleave(factor, dim=2)
     if heatmap is not None:
-        heat = F.interpolate(_heat(heatmap)[None, None], pixels.shape[1:], mode="bilinear", align_corners=False)[0]
+        share = heat_share(heatmap)[None, None]
+        heat = F.interpolate(share, pixels.shape[1:], mode="bilinear", align_corners=False)[0]
         opacity = _HEAT_OPACITY * heat
         pixels = pixels * (1 - opacity) + pixels.new_tensor(_HEAT)[:, None, None] * opacity
 
@@ -199,7 +200,7 @@ def overlay(
     return picture
 
 
-def _heat(heatmap: Tensor) -> Tensor:
+def heat_share(heatmap: Tensor) -> Tensor:
     """A heatmap from 0 to 1. A centroid does not know a map from its negative, so the sum is taken positive."""
     weights = heatmap.float().cpu()
     weights = weights if weights.sum() >= 0 else -weights

