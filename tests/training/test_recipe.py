@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, parse_setting, recipe_from_dict, recipe_names
 from ptn.training.recipe import setting_names
 from ptn.training.recipes import is_outdated, sum_recipes
+from ptn.training.records import read_records
 
 RECIPE = "rotmnist/ptn_b/paper+"
 
@@ -63,17 +65,26 @@ def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each
             assert replace(still, augment=turned.augment, epochs=turned.epochs).sha256 == turned.sha256
 
 
-def test_ways_to_augment_that_are_not_used_leave_the_hash_alone():
-    """Records that are older than mirroring and jitter keep the hash they have."""
+def test_settings_that_are_not_used_leave_the_hash_alone():
+    """Records that are older than mirroring, jitter and holding out keep the hash they have."""
     recipe = find_recipe(RECIPE)
     known = recipe.to_dict()
     known = {key: value for key, value in known.items() if key not in ("name", "form", "rows", "seed")}
     older = ("rotation_deg", "scale", "shift_px", "interpolation")
     known["augment"] = {key: known["augment"][key] for key in older}
+    del known["data"]["hold_out"]
     assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     for change in ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}):
         settings = {f"augment.{key}": value for key, value in change.items()}
         assert override(recipe, settings).sha256 != recipe.sha256
+    assert override(recipe, {"data.hold_out": 100}).sha256 != recipe.sha256
+
+
+def test_the_records_of_this_repository_have_the_hash_of_their_settings():
+    for path in (Path(__file__).parents[2] / "results").glob("*.jsonl"):
+        for record in read_records(path):
+            if "members" not in record.config:
+                assert recipe_from_dict(record.config).sha256 == record.config_sha256
 
 
 def test_sums_are_of_recipes_that_exist():
