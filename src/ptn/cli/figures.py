@@ -1,6 +1,7 @@
 """`ptn figures`: the pictures of the paper, drawn from data and records."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,28 +19,43 @@ def figures(
         list[str] | None,
         typer.Argument(
             metavar="FIGURE",
-            help="logpolar (digits turned and enlarged), cylinder (shapes turned), azimuth (accuracy against it); "
-            "by default all.",
+            help="logpolar (digits turned and enlarged), sim2mnist (what a network sees there), cylinder (shapes "
+            "turned), azimuth (accuracy against it); by default all.",
             show_default=False,
         ),
     ] = None,
     results: Annotated[
         Path, typer.Option(help="Folder of records (*.jsonl), or one file of them.", metavar="FOLDER")
     ] = Path("results"),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png.")] = Path(
-        "out"
-    ),
+    weights: Annotated[
+        str, typer.Option(help="For sim2mnist: a network that learns an origin, a file or a tag.")
+    ] = "ptn_b.sim2mnist",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png or NAME.dark.png.")
+    ] = Path("out"),
+    dark: Annotated[bool, typer.Option("--dark", help="Light ink on dark paper.")] = False,
 ) -> None:
     """Draw figures, each into a PNG file of its name, and print where they are."""
+    from ..reporting.figures.style import page
+
     for name in names or []:
         check_choice("figure", name, _FIGURES)
     for name in dict.fromkeys(names or _FIGURES):
-        path = output / f"{name}.png"
-        _FIGURES[name](path, results)
+        path = output / (f"{name}.dark.png" if dark else f"{name}.png")
+        with page(dark=dark):
+            _FIGURES[name](path, _Sources(results, weights))
         print(path)
 
 
-def _logpolar(path: Path, results: Path) -> None:
+@dataclass(frozen=True)
+class _Sources:
+    """What figures are drawn from, beside data: a folder of records, and the name of weights."""
+
+    results: Path
+    weights: str
+
+
+def _logpolar(path: Path, sources: _Sources) -> None:
     from ..data.quickstart import load_digits
     from ..reporting.figures import logpolar
 
@@ -48,7 +64,30 @@ def _logpolar(path: Path, results: Path) -> None:
     logpolar.draw(three, path)
 
 
-def _cylinder(path: Path, results: Path) -> None:
+def _sim2mnist(path: Path, sources: _Sources) -> None:
+    import torch
+
+    from ..data import Dataset, load_dataset
+    from ..data.mnist import load_mnist
+    from ..evaluation import open_weights
+    from ..models.networks import PolarNetwork
+    from ..reporting.figures import sim2mnist
+
+    weights = open_weights(sources.weights)
+    if weights.dataset != "sim2mnist" or not isinstance(weights.model, PolarNetwork):
+        raise InputError(
+            f"{sources.weights} is no polar network trained on sim2mnist: train sim2mnist/ptn_b/modern"
+        )
+    test = load_dataset("sim2mnist", "test", **weights.dataset_options)
+    if not isinstance(test, Dataset):
+        raise InputError("sim2mnist has no images")
+    mnist = load_mnist()
+    chosen = test.meta["mnist_index"][:_DIGITS]
+    images = torch.cat((mnist.train_images, mnist.test_images))[chosen]
+    sim2mnist.draw(weights.model, test, images.float() / 255, path, title=weights.name)
+
+
+def _cylinder(path: Path, sources: _Sources) -> None:
     import torch
 
     from ..data import VoxelDataset, load_dataset
@@ -68,15 +107,19 @@ def _cylinder(path: Path, results: Path) -> None:
     cylinder.draw(shapes, path)
 
 
-def _azimuth(path: Path, results: Path) -> None:
+def _azimuth(path: Path, sources: _Sources) -> None:
     from ..reporting.figures import azimuth
     from .report import load_records
 
-    azimuth.draw(load_records(results), path)
+    azimuth.draw(load_records(sources.results), path)
 
 
-_FIGURES: dict[str, Callable[[Path, Path], None]] = {
+_DIGITS = 200
+"""Digits whose shifts are measured."""
+
+_FIGURES: dict[str, Callable[[Path, _Sources], None]] = {
     "logpolar": _logpolar,
+    "sim2mnist": _sim2mnist,
     "cylinder": _cylinder,
     "azimuth": _azimuth,
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import atomic_path
+from .style import page
 
 # colours that most colour-blind people can tell apart: ours, and the others in their order
 _COLOURS = ("#009e73", "#d55e00", "#56b4e9", "#cc79a7")
@@ -25,16 +26,12 @@ class Curve:
 
 def draw(curves: Sequence[Curve], path: Path, *, title: str, dark: bool = False) -> None:
     """Write the curves as a PNG: a row for each thing measured, a column for each axis."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    ink, paper = ("#e6edf3", "#0d1117") if dark else ("#1f2328", "#ffffff")
-    inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "legend.labelcolor")
-    style: Any = dict.fromkeys(inked, ink) | {"axes.facecolor": paper}
     whats = list(dict.fromkeys(curve.what for curve in curves))
     axes = list(dict.fromkeys(curve.axis for curve in curves))
-    with rc_context(style):
-        figure = Figure(figsize=(3.6 * len(axes), 2.9 * len(whats) + 0.4), layout="constrained", facecolor=paper)
+    with page(dark=dark) as ink:
+        figure = Figure(figsize=(3.6 * len(axes), 2.9 * len(whats) + 0.4), layout="constrained")
         grid = figure.subplots(len(whats), len(axes), squeeze=False)
         for curve in curves:
             axis = grid[whats.index(curve.what)][axes.index(curve.axis)]
