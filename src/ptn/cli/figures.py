@@ -82,9 +82,11 @@ def _sim2mnist(path: Path, sources: _Sources) -> None:
     if not isinstance(test, Dataset):
         raise InputError("sim2mnist has no images")
     mnist = load_mnist()
-    chosen = test.meta["mnist_index"][:_DIGITS]
+    first = int((test.labels == _SHOWN).nonzero()[0])
+    chosen = test.meta["mnist_index"][first : first + _DIGITS]
     images = torch.cat((mnist.train_images, mnist.test_images))[chosen]
-    sim2mnist.draw(weights.model, test, images.float() / 255, path, title=weights.name)
+    title = weights.model.config.name.upper().replace("_", "-")
+    sim2mnist.draw(weights.model, test, images.float() / 255, path, title=title)
 
 
 def _cylinder(path: Path, sources: _Sources) -> None:
@@ -114,8 +116,9 @@ def _azimuth(path: Path, sources: _Sources) -> None:
     azimuth.draw(load_records(sources.results), path)
 
 
-_DIGITS = 200
-"""Digits whose shifts are measured."""
+_DIGITS, _SHOWN = 200, 9
+"""How many digits of SIM2MNIST have their shifts measured, and of which class the one is that is shown: one that is
+not much like itself upside down."""
 
 _FIGURES: dict[str, Callable[[Path, _Sources], None]] = {
     "logpolar": _logpolar,

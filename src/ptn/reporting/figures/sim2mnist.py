@@ -1,7 +1,7 @@
 """What a network learned on SIM2MNIST: origins among clutter, and feature maps that shift as theory says.
 
-The paper's visualisation. Above, test images with heatmap and origin, and their log-polar images. Below, a digit that
-is turned, moved and enlarged, and what becomes of its log-polar image and of the last feature maps.
+The paper's visualisation. Above, test images with heatmap and origin, and their log-polar images. Below, a digit
+that is turned, moved and enlarged, and what becomes of its log-polar image and of the last feature maps.
 """
 
 import math
@@ -20,9 +20,10 @@ from ...geometry import measure_shift, origin_px, similarity_warp
 from ...layers import PolarTransformer
 from ...models.networks import PolarNetwork
 
-CHANNELS = 7
+CHANNELS = 5
 """Feature maps that are shown."""
 
+# Okabe and Ito's colours, which colour-blind readers can tell apart; green a little lighter, to be seen on black
 _YELLOW, _GREEN, _BLUE = "#f0e442", "#00c08b", "#56b4e9"
 
 
@@ -46,7 +47,7 @@ _START = (-12.0, 8.0)
 MOVES = (
     Move("reference"),
     Move("turned 180°", rotation_deg=180),
-    Move("moved (28, −22) px", shift_px=(28.0, -22.0)),
+    Move("moved", shift_px=(28.0, -22.0)),
     Move("enlarged 2.4×", scale=2.4),
 )
 
@@ -104,9 +105,8 @@ def move(model: PolarNetwork, digits: Tensor) -> Moved:
         found[..., 0] += rows * ((theory[:, 0] - found[..., 0]) / rows).round()
         return found, theory
 
-    (polar_shifts, polar_theory), (feature_shifts, feature_theory) = map(
-        shifts, (seen.polar_images, seen.feature_maps)
-    )
+    polar_shifts, polar_theory = shifts(_edges(seen.polar_images))
+    feature_shifts, feature_theory = shifts(seen.feature_maps)
     apart = (count, ways)
     return Moved(
         images.unflatten(0, apart)[:, :, 0],
@@ -120,20 +120,30 @@ def move(model: PolarNetwork, digits: Tensor) -> Moved:
     )
 
 
+def _edges(polar: Tensor) -> Tensor:
+    """The slopes of polar images (N, C, H, W) along angle and radius: (N, 2C, H, W).
+
+    Near the origin a stroke fills the image, and white fits on white wherever it is: it is edges that tell a shift.
+    """
+    along_radius = torch.nn.functional.pad(polar.diff(dim=-1), (0, 1))
+    return torch.cat((polar.roll(-1, dims=-2) - polar, along_radius), dim=1)
+
+
 def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, title: str) -> Moved:
     """Write the figure as a PNG, and return what was measured.
 
     Args:
         test: images with `meta["center"]`; the first of each class is shown.
         digits: (N, 28, 28) in [0, 1]; the first is shown, and all are measured.
+        title: what the network is called.
     """
     from matplotlib.figure import Figure
 
     if not isinstance(model.transformer, PolarTransformer) or model.transformer.predictor is None:
         raise InputError("this figure is of networks that learn an origin: take weights of ptn_s, ptn_b or ptn_l")
     moved = move(model, digits)
-    figure = Figure(figsize=(12, 9.6), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(3.0, 6.2))
+    figure = Figure(figsize=(11, 9.4), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=(3.9, 5.5))
     _draw_samples(parts[0], model, test, title)
     _draw_moves(parts[1], moved)
     with atomic_path(path) as temporary:
@@ -151,97 +161,107 @@ def _draw_samples(figure: Any, model: PolarNetwork, test: Dataset, title: str) -
     assert seen.polar_images is not None
     origins = origin_px(seen.origins, (height, width)).tolist()
     centers = origin_px(test.meta["center"][chosen], (height, width)).tolist()
-    axes = figure.subplots(2, len(chosen), squeeze=False)
+    axes = figure.subplots(3, len(chosen), squeeze=False)
     _bare(axes)
     for column, (origin, center) in enumerate(zip(origins, centers, strict=True)):
-        image, log_polar = axes[:, column]
-        _show_heat(image, images[column, 0], seen.heatmaps[column])
-        image.plot(*center, "o", markersize=9, markerfacecolor="none", markeredgewidth=1.4, color=_BLUE)
+        image, heat, log_polar = axes[:, column]
+        image.imshow(images[column, 0].numpy(), cmap="gray", vmin=0, vmax=1)
+        image.plot(*center, "o", markersize=9, markerfacecolor="none", markeredgewidth=1.3, color=_BLUE)
         _cross(image, origin)
+        _show_heat(heat, images[column, 0], seen.heatmaps[column])
+        heat.plot(*origin, "+", markersize=9, markeredgewidth=1.2, color=_GREEN)
         log_polar.imshow(seen.polar_images[column, 0].numpy(), cmap="gray", vmin=0, vmax=1)
         answer, label = int(seen.logits[column].argmax()), int(test.labels[chosen[column]])
-        mark = "" if answer == label else f" ✗ ({test.classes[label]})"
+        mark = "" if answer == label else f" ✗ (a {test.classes[label]})"
         image.set_title(f"{test.classes[answer]}{mark}", fontsize=10)
-    axes[0, 0].set_ylabel("test image", fontsize=10)
-    axes[1, 0].set_ylabel("log-polar\n← angle", fontsize=10)
-    axes[1, 0].set_xlabel("radius →", fontsize=10)
+    for axis, label in zip(axes[:, 0], ("test image", "heatmap", "log-polar\n← angle"), strict=True):
+        axis.set_ylabel(label, fontsize=9)
+    axes[-1, 0].set_xlabel("radius →", fontsize=9)
     figure.suptitle(
-        f"{title}: heatmap (red), origin + and true centre ○ among clutter, and the answer above", fontsize=12
+        f"{title} on SIM2MNIST: its answers, its origins (green +) and the true centres (blue ○) of test digits",
+        fontsize=11,
     )
 
 
 def _show_heat(axis: Any, image: Tensor, heatmap: Tensor) -> None:
-    """`image` in grey, and over it the heatmap, clear where it is lowest and red where it is highest."""
+    """A heatmap, black at its lowest and yellow at its highest, with a shade of its image."""
+    from matplotlib import colormaps
+
     height, width = image.shape
-    axis.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
     raised = heatmap - heatmap.min()
-    heat = (raised / raised.max().clamp(min=1e-12)).numpy()
-    axis.imshow(
-        heat,
-        cmap="autumn_r",
-        vmin=0,
-        vmax=1,
-        alpha=0.75 * heat,
-        interpolation="bilinear",
-        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-    )
+    share = raised / raised.max().clamp(min=1e-12)
+    fine = torch.nn.functional.interpolate(share[None, None], size=(height, width))[0, 0]
+    shade = 0.3 * image[..., None].numpy()
+    axis.imshow(shade + (1 - shade) * colormaps["inferno"](fine.numpy())[..., :3])
 
 
 def _draw_moves(figure: Any, moved: Moved) -> None:
-    axes = figure.subplots(len(MOVES), 2 + CHANNELS, width_ratios=(1, 1) + (0.85,) * CHANNELS)
+    axes = figure.subplots(len(MOVES), 3 + CHANNELS, width_ratios=(1,) * (2 + CHANNELS) + (2.4,))
     _bare(axes)
     channels = _telling(moved.features[0, 0], CHANNELS)
     maps = moved.features[0, :, channels]
     tops = maps.amax(dim=(0, 2, 3)).clamp(min=1e-12)
     for row, each in enumerate(MOVES):
-        image, log_polar, *others = axes[row]
+        image, log_polar, *others, words = axes[row]
         image.imshow(moved.images[0, row].numpy(), cmap="gray", vmin=0, vmax=1)
         _cross(image, moved.origins_px[0, row].tolist())
         image.set_ylabel(each.title, fontsize=10)
         log_polar.imshow(moved.polar[0, row].numpy(), cmap="gray", vmin=0, vmax=1)
-        _mark_polar(log_polar, moved, row)
+        _mark_polar(log_polar, moved.polar[0, 0], moved.polar_theory[row] if row else None)
         for index, axis in enumerate(others):
             axis.imshow(maps[row, index].numpy(), cmap="magma", vmin=0, vmax=float(tops[index]))
-            _mark_cell(axis, maps[0, index], moved.feature_shifts[0, row])
+            _mark_cell(axis, maps[0, index], moved.feature_theory[row] if row else None)
+        words.set_axis_off()
         if row:
-            _say(log_polar, moved.polar_shifts[0, row], moved.polar_theory[row])
-            _say_features(others[len(others) // 2], moved, row)
-    axes[0, 0].set_title("image", fontsize=10)
-    axes[0, 1].set_title("log-polar", fontsize=10)
-    rows, columns = moved.features.shape[-2:]
+            _say_shifts(words, moved, row)
+        else:
+            legend = (
+                "yellow: where the reference is strongest\n"
+                "green: where that should be, by theory\n"
+                f"medians: of {len(moved.images)} test digits"
+            )
+            words.text(0, 0.5, legend, fontsize=9, va="center")
+    height, width = moved.features.shape[-2:]
+    axes[0, 0].set_title("image, its origin", fontsize=9)
+    axes[0, 1].set_title("log-polar image", fontsize=9)
     axes[0, 2 + CHANNELS // 2].set_title(
-        f"{CHANNELS} of {moved.features.shape[2]} feature maps of the last layer, {rows} × {columns}", fontsize=10
+        f"{CHANNELS} of the {moved.features.shape[2]} feature maps of the last layer, {height} × {width}",
+        fontsize=9,
     )
+    axes[-1, 1].set_ylabel("← angle", fontsize=9)
+    axes[-1, 1].set_xlabel("radius →", fontsize=9)
     figure.suptitle(
-        "A half turn shifts the last feature maps by half their height, a dilation to the right, a translation not "
-        "at all\n"
-        "yellow: where the reference has its mark; green: where the measured shift carries it",
-        fontsize=12,
+        "Half a turn shifts the last feature maps by half their height, a dilation to the right, a move not at all",
+        fontsize=11,
     )
 
 
-def _say(axis: Any, shift: Tensor, theory: Tensor) -> None:
-    rows, columns = shift.tolist()
-    axis.set_xlabel(f"{rows:.1f} rows, {columns:.1f} columns\ntheory {theory[0]:.1f}, {theory[1]:.1f}", fontsize=8)
+def _say_shifts(axis: Any, moved: Moved, row: int) -> None:
+    """Rows and columns measured, and in brackets those of theory: of the digit shown, and in the middle of all."""
+    count = len(moved.images)
+    lines = [("measured (theory)", "rows", "columns")]
+    for title, shifts, theory, places in (
+        ("last layer", moved.feature_shifts[:1], moved.feature_theory, 2),
+        (f"median of {count}", moved.feature_shifts, moved.feature_theory, 2),
+        (f"log-polar, of {count}", moved.polar_shifts, moved.polar_theory, 1),
+    ):
+        middle = shifts[:, row].median(dim=0).values.tolist()
+        found = [f"{_number(m, places)} ({t:.{places}f})" for m, t in zip(middle, theory[row], strict=True)]
+        lines.append((title, *found))
+    for index, (what, rows, columns) in enumerate(lines):
+        y = 0.83 - 0.22 * index
+        axis.text(0, y, what, fontsize=9, va="center")
+        axis.text(0.73, y, rows, fontsize=9, va="center", ha="right")
+        axis.text(1.1, y, columns, fontsize=9, va="center", ha="right")
 
 
-def _say_features(axis: Any, moved: Moved, row: int) -> None:
-    """The shift of all maps of the digit shown, theory, and the spread over all digits."""
-    rows, columns = moved.feature_shifts[0, row].tolist()
-    theory = moved.feature_theory[row].tolist()
-    low, middle, high = moved.feature_shifts[:, row].quantile(
-        torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=0
-    )
-    axis.set_xlabel(
-        f"shift of all maps: {rows:.2f} rows, {columns:.2f} columns; theory {theory[0]:.2f}, {theory[1]:.2f}\n"
-        f"median of {len(moved.images)} digits (10 to 90%): {middle[0]:.2f} ({low[0]:.2f} to {high[0]:.2f}) rows, "
-        f"{middle[1]:.2f} ({low[1]:.2f} to {high[1]:.2f}) columns",
-        fontsize=8,
-    )
+def _number(value: float, places: int) -> str:
+    """`value` with a true minus sign, and none before zero."""
+    return f"{round(value, places) + 0.0:.{places}f}".replace("-", "−")
 
 
 def _telling(maps: Tensor, count: int) -> list[int]:
-    """The channels of maps (C, h, w) whose activity is most in one place, each unlike those before it."""
+    """The channels of maps (C, h, w) that vary most from place to place, each unlike those before it."""
     spread = maps.flatten(1) - maps.flatten(1).mean(dim=1, keepdim=True)
     energy = spread.square().sum(dim=1)
     unit = spread / energy.sqrt().clamp(min=1e-12)[:, None]
@@ -254,34 +274,38 @@ def _telling(maps: Tensor, count: int) -> list[int]:
     return chosen
 
 
-def _mark_polar(axis: Any, moved: Moved, row: int) -> None:
-    """Lines through the centroid of the reference's ink along radius, and through its strongest ray."""
-    polar = moved.polar[0, 0]
-    ray = int(polar.sum(dim=1).argmax())
-    edge = int((polar.amax(dim=0) > 0.5).nonzero().max())
-    rows, columns = moved.polar_shifts[0, row].tolist()
-    for colour, y, x in ((_YELLOW, ray, edge), (_GREEN, (ray + rows) % len(polar), edge + columns)):
-        axis.axhline(y, color=colour, linewidth=1.3)
-        axis.axvline(x, color=colour, linewidth=1.3)
+def _mark_polar(axis: Any, reference: Tensor, shift: Tensor | None) -> None:
+    """Lines along the reference's ray with most ink and where its ink ends, and where a shift carries them."""
+    ray = int(reference.sum(dim=1).argmax())
+    edge = int((reference.amax(dim=0) > 0.5).nonzero().max())
+    marks = [(_YELLOW, float(ray), float(edge))]
+    if shift is not None:
+        rows, columns = shift.tolist()
+        marks.append((_GREEN, (ray + rows) % len(reference), edge + columns))
+    for colour, y, x in marks:
+        axis.axhline(y, color=colour, linewidth=1.4)
+        axis.axvline(x, color=colour, linewidth=1.4)
 
 
-def _mark_cell(axis: Any, reference: Tensor, shift: Tensor) -> None:
-    """The cell where the reference is strongest, and the place where the measured shift carries it."""
+def _mark_cell(axis: Any, reference: Tensor, shift: Tensor | None) -> None:
+    """The cell where the reference is strongest, and the place where a shift (rows, columns) carries it."""
     from matplotlib.patches import Rectangle
 
     height, width = reference.shape
-    peak = int(reference.argmax())
-    y, x = peak // width, peak % width
-    rows, columns = shift.tolist()
-    for colour, top, left in ((_YELLOW, float(y), float(x)), (_GREEN, (y + rows) % height, x + columns)):
-        axis.add_patch(Rectangle((left - 0.5, top - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=1.6))
+    row, column = divmod(int(reference.argmax()), width)
+    marks = [(_YELLOW, float(row), float(column))]
+    if shift is not None:
+        rows, columns = shift.tolist()
+        marks.append((_GREEN, (row + rows) % height, column + columns))
+    for colour, y, x in marks:
+        axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=1.8))
     axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
 
 
 def _cross(axis: Any, place: Sequence[float]) -> None:
     x, y = place
-    axis.plot(x, y, "+", markersize=13, markeredgewidth=4, color="black")  # seen on white strokes too
-    axis.plot(x, y, "+", markersize=12, markeredgewidth=2, color=_GREEN)
+    axis.plot(x, y, "+", markersize=10, markeredgewidth=3.2, color="black")  # seen on white strokes too
+    axis.plot(x, y, "+", markersize=9, markeredgewidth=1.6, color=_GREEN)
 
 
 def _bare(axes: Any) -> None:
