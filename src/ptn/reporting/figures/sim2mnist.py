@@ -174,8 +174,8 @@ def _draw_samples(figure: Any, model: PolarNetwork, test: Dataset, title: str) -
         answer, label = int(seen.logits[column].argmax()), int(test.labels[chosen[column]])
         mark = "" if answer == label else f" ✗ (a {test.classes[label]})"
         image.set_title(f"{test.classes[answer]}{mark}", fontsize=10)
-    for axis, label in zip(axes[:, 0], ("test image", "heatmap", "log-polar\n← angle"), strict=True):
-        axis.set_ylabel(label, fontsize=9)
+    for axis, name in zip(axes[:, 0], ("test image", "heatmap", "log-polar\n← angle"), strict=True):
+        axis.set_ylabel(name, fontsize=9)
     axes[-1, 0].set_xlabel("radius →", fontsize=9)
     figure.suptitle(
         f"{title} on SIM2MNIST: its answers, its origins (green +) and the true centres (blue ○) of test digits",
@@ -239,7 +239,7 @@ def _draw_moves(figure: Any, moved: Moved) -> None:
 def _say_shifts(axis: Any, moved: Moved, row: int) -> None:
     """Rows and columns measured, and in brackets those of theory: of the digit shown, and in the middle of all."""
     count = len(moved.images)
-    lines = [("measured (theory)", "rows", "columns")]
+    lines = [["measured (theory)", "rows", "columns"]]
     for title, shifts, theory, places in (
         ("last layer", moved.feature_shifts[:1], moved.feature_theory, 2),
         (f"median of {count}", moved.feature_shifts, moved.feature_theory, 2),
@@ -247,7 +247,7 @@ def _say_shifts(axis: Any, moved: Moved, row: int) -> None:
     ):
         middle = shifts[:, row].median(dim=0).values.tolist()
         found = [f"{_number(m, places)} ({t:.{places}f})" for m, t in zip(middle, theory[row], strict=True)]
-        lines.append((title, *found))
+        lines.append([title, *found])
     for index, (what, rows, columns) in enumerate(lines):
         y = 0.83 - 0.22 * index
         axis.text(0, y, what, fontsize=9, va="center")
