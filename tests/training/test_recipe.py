@@ -53,6 +53,15 @@ def test_every_row_of_the_paper_that_is_ours_to_train_has_a_recipe_in_both_forms
     assert ours - filled == set()
 
 
+@pytest.mark.parametrize("model", ["ptn_b", "pcnn_b", "ccnn_b", "stn_b"])
+def test_beyond_training_nothing_but_the_data_is_other_than_on_sim2mnist(model):
+    whole = find_recipe(f"sim2mnist/{model}/modern")
+    for name in ("larger", "turned"):
+        recipe = find_recipe(f"sim2mnist-{name}/{model}/modern")
+        assert (recipe.data.name, recipe.data.valid, recipe.selection) == (f"sim2mnist-{name}", "valid", "final")
+        assert replace(recipe, data=whole.data).sha256 == whole.sha256
+
+
 def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each():
     paper = find_recipe("modelnet40/cylindrical/paper+")
     for name in ("modelnet40/ccnn_3d/paper+", "modelnet40/cylindrical/paper+/fixed-axis"):
