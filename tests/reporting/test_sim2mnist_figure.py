@@ -1,6 +1,7 @@
 """The figure of SIM2MNIST: shifts measured beside theory, on real digits, with origins known to be right."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,6 +55,17 @@ def test_shifts_are_what_theory_says_where_the_origin_is_right(model, digits):
     # of the last layer: a half turn and a translation hold to interpolation, a dilation where nothing is cut off
     assert (moved.feature_shifts[:, :3] - moved.feature_theory[:3]).abs().max() < 0.1
     assert (moved.feature_shifts[:, 3] - moved.feature_theory[3]).abs().median() < 0.6
+
+
+def test_digits_that_follow_theory_are_counted(model, digits):
+    moved = sim2mnist.move(model, digits)
+    assert (sim2mnist.follow_theory(moved)[:, :3] == 1).all()
+    off = moved.feature_shifts.clone()
+    off[:3, 1, 0] += 0.7  # more than half a cell
+    off[3:5, 1, 1] -= 0.2
+    share = sim2mnist.follow_theory(replace(moved, feature_shifts=off))
+    assert share[0, 1] == 0.7
+    assert share[1, 1] == 1
 
 
 def test_everything_stays_in_view(model, digits):

@@ -3,11 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, optional_module
+
+if TYPE_CHECKING:
+    from ..evaluation import Weights
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What pictures are drawn from, beside the data: records, and the network in a weights file."""
+
+    results: Path
+    weights: "Weights | None"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,34 +39,34 @@ def figures(
         Path, typer.Option(help="Folder of records (*.jsonl), or one file of them.", metavar="FOLDER")
     ] = Path("results"),
     weights: Annotated[
-        str, typer.Option(help="For sim2mnist: a network that learns an origin, a file or a tag.")
-    ] = "ptn_b.sim2mnist",
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png or NAME.dark.png.")
-    ] = Path("out"),
-    dark: Annotated[bool, typer.Option("--dark", help="Light ink on dark paper.")] = False,
+        str | None,
+        typer.Option(
+            help="For sim2mnist: the network in this .safetensors file, instead of ptn_b.sim2mnist.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Light ink on dark paper, NAME.dark.png.")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png.")] = Path(
+        "out"
+    ),
 ) -> None:
     """Draw figures, each into a PNG file of its name, and print where they are."""
-    from ..reporting.figures.style import page
+    from ..evaluation import open_weights
+    from ..reporting.figures import style
 
     for name in names or []:
         check_choice("figure", name, _FIGURES)
+    optional_module("matplotlib", "ptn[figures]")
+    sources = Sources(results, None if weights is None else open_weights(weights))
     for name in dict.fromkeys(names or _FIGURES):
-        path = output / (f"{name}.dark.png" if dark else f"{name}.png")
-        with page(dark=dark):
-            _FIGURES[name](path, _Sources(results, weights))
+        path = output / f"{name}{'.dark' if dark else ''}.png"
+        with style.paper(dark=dark):
+            _FIGURES[name](path, sources)
         print(path)
 
 
-@dataclass(frozen=True)
-class _Sources:
-    """What figures are drawn from, beside data: a folder of records, and the name of weights."""
-
-    results: Path
-    weights: str
-
-
-def _logpolar(path: Path, sources: _Sources) -> None:
+def _logpolar(path: Path, sources: Sources) -> None:
     from ..data.quickstart import load_digits
     from ..reporting.figures import logpolar
 
@@ -64,7 +75,7 @@ def _logpolar(path: Path, sources: _Sources) -> None:
     logpolar.draw(three, path)
 
 
-def _sim2mnist(path: Path, sources: _Sources) -> None:
+def _sim2mnist(path: Path, sources: Sources) -> None:
     import torch
 
     from ..data import Dataset, load_dataset
@@ -73,11 +84,9 @@ def _sim2mnist(path: Path, sources: _Sources) -> None:
     from ..models.networks import PolarNetwork
     from ..reporting.figures import sim2mnist
 
-    weights = open_weights(sources.weights)
+    weights = sources.weights or open_weights("ptn_b.sim2mnist")
     if weights.dataset != "sim2mnist" or not isinstance(weights.model, PolarNetwork):
-        raise InputError(
-            f"{sources.weights} is no polar network trained on sim2mnist: train sim2mnist/ptn_b/modern"
-        )
+        raise InputError(f"{weights.name} is no polar network trained on sim2mnist: train sim2mnist/ptn_b/modern")
     test = load_dataset("sim2mnist", "test", **weights.dataset_options)
     if not isinstance(test, Dataset):
         raise InputError("sim2mnist has no images")
@@ -89,7 +98,7 @@ def _sim2mnist(path: Path, sources: _Sources) -> None:
     sim2mnist.draw(weights.model, test, images.float() / 255, path, title=title)
 
 
-def _cylinder(path: Path, sources: _Sources) -> None:
+def _cylinder(path: Path, sources: Sources) -> None:
     import torch
 
     from ..data import VoxelDataset, load_dataset
@@ -109,7 +118,7 @@ def _cylinder(path: Path, sources: _Sources) -> None:
     cylinder.draw(shapes, path)
 
 
-def _azimuth(path: Path, sources: _Sources) -> None:
+def _azimuth(path: Path, sources: Sources) -> None:
     from ..reporting.figures import azimuth
     from .report import load_records
 
@@ -117,10 +126,9 @@ def _azimuth(path: Path, sources: _Sources) -> None:
 
 
 _DIGITS, _SHOWN = 200, 9
-"""How many digits of SIM2MNIST have their shifts measured, and of which class the one is that is shown: one that is
-not much like itself upside down."""
+"""How many digits of SIM2MNIST have their shifts measured, and of which class the one is that is shown."""
 
-_FIGURES: dict[str, Callable[[Path, _Sources], None]] = {
+_FIGURES: dict[str, Callable[[Path, Sources], None]] = {
     "logpolar": _logpolar,
     "sim2mnist": _sim2mnist,
     "cylinder": _cylinder,

@@ -177,9 +177,9 @@ def _svhn(dataset: str, ptn: tuple[float, float], resnet: tuple[float, float]) -
     )
 
 
-def _unpublished(table: str, row: str, model: str, form: str, *, dataset: str | None = None) -> PublishedRow:
-    """A row of ours that the paper does not have."""
-    return PublishedRow(table=table, row=row, dataset=dataset or table, model=model, forms=(form,))
+def _unpublished(table: str, row: str, model: str, *forms: str, dataset: str | None = None) -> PublishedRow:
+    """A row of ours that the paper does not have; `dataset` is by default called as the table is."""
+    return PublishedRow(table=table, row=row, dataset=dataset or table, model=model, forms=forms)
 
 
 PUBLISHED: tuple[PublishedRow, ...] = (

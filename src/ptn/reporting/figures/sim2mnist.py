@@ -15,16 +15,16 @@ from torch import Tensor
 
 from ...data import Dataset
 from ...errors import InputError
-from ...files import atomic_path
 from ...geometry import measure_shift, origin_px, similarity_warp
 from ...layers import PolarTransformer
 from ...models.networks import PolarNetwork
+from .style import SKY, YELLOW, save
 
 CHANNELS = 5
 """Feature maps that are shown."""
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; green a little lighter, to be seen on black
-_YELLOW, _GREEN, _BLUE = "#f0e442", "#00c08b", "#56b4e9"
+_LIGHT_GREEN = "#00c08b"
+"""Green that is seen on black and among the colours of a heatmap."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _edges(polar: Tensor) -> Tensor:
 
 
 def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, title: str) -> Moved:
-    """Write the figure as a PNG, and return what was measured.
+    """Write the figure, and return what was measured.
 
     Args:
         test: images with `meta["center"]`; the first of each class is shown.
@@ -146,8 +146,7 @@ def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, titl
     parts: Any = figure.subfigures(2, 1, height_ratios=(3.9, 5.5))
     _draw_samples(parts[0], model, test, title)
     _draw_moves(parts[1], moved)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path)
     return moved
 
 
@@ -166,10 +165,10 @@ def _draw_samples(figure: Any, model: PolarNetwork, test: Dataset, title: str) -
     for column, (origin, center) in enumerate(zip(origins, centers, strict=True)):
         image, heat, log_polar = axes[:, column]
         image.imshow(images[column, 0].numpy(), cmap="gray", vmin=0, vmax=1)
-        image.plot(*center, "o", markersize=9, markerfacecolor="none", markeredgewidth=1.3, color=_BLUE)
+        image.plot(*center, "o", markersize=9, markerfacecolor="none", markeredgewidth=1.3, color=SKY)
         _cross(image, origin)
         _show_heat(heat, images[column, 0], seen.heatmaps[column])
-        heat.plot(*origin, "+", markersize=9, markeredgewidth=1.2, color=_GREEN)
+        heat.plot(*origin, "+", markersize=9, markeredgewidth=1.2, color=_LIGHT_GREEN)
         log_polar.imshow(seen.polar_images[column, 0].numpy(), cmap="gray", vmin=0, vmax=1)
         answer, label = int(seen.logits[column].argmax()), int(test.labels[chosen[column]])
         mark = "" if answer == label else f" ✗ (a {test.classes[label]})"
@@ -237,22 +236,41 @@ def _draw_moves(figure: Any, moved: Moved) -> None:
 
 
 def _say_shifts(axis: Any, moved: Moved, row: int) -> None:
-    """Rows and columns measured, and in brackets those of theory: of the digit shown, and in the middle of all."""
-    count = len(moved.images)
+    """Rows and columns measured, and in brackets those of theory, of the digit shown and in the middle of all.
+
+    And how many of all follow theory, since a median does not say how far the others are off.
+    """
+    kinds = (
+        ("last layer", moved.feature_shifts[:, row], moved.feature_theory[row], 2),
+        ("log-polar", moved.polar_shifts[:, row], moved.polar_theory[row], 1),
+    )
     lines = [["measured (theory)", "rows", "columns"]]
-    for title, shifts, theory, places in (
-        ("last layer", moved.feature_shifts[:1], moved.feature_theory, 2),
-        (f"median of {count}", moved.feature_shifts, moved.feature_theory, 2),
-        (f"log-polar, of {count}", moved.polar_shifts, moved.polar_theory, 1),
-    ):
-        middle = shifts[:, row].median(dim=0).values.tolist()
-        found = [f"{_number(m, places)} ({t:.{places}f})" for m, t in zip(middle, theory[row], strict=True)]
-        lines.append([title, *found])
+    for name, shifts, theory, places in kinds:
+        for title, pair in ((name, shifts[0]), ("    median", shifts.median(dim=0).values)):
+            found = [f"{_number(m, places)} ({t:.{places}f})" for m, t in zip(pair.tolist(), theory, strict=True)]
+            lines.append([title, *found])
+    near = [f"{100 * float(share):.0f}%" for share in follow_theory(moved)[:, row]]
+    lines.append([f"within ½ cell: {near[0]} of digits, log-polar {near[1]}", "", ""])
     for index, (what, rows, columns) in enumerate(lines):
-        y = 0.83 - 0.22 * index
-        axis.text(0, y, what, fontsize=9, va="center")
-        axis.text(0.73, y, rows, fontsize=9, va="center", ha="right")
-        axis.text(1.1, y, columns, fontsize=9, va="center", ha="right")
+        y = 0.95 - 0.185 * index
+        axis.text(0, y, what, fontsize=8.5, va="center")
+        axis.text(0.73, y, rows, fontsize=8.5, va="center", ha="right")
+        axis.text(1.1, y, columns, fontsize=8.5, va="center", ha="right")
+
+
+def follow_theory(moved: Moved) -> Tensor:
+    """The share of digits whose shift is within half a cell of the last layer of theory, rows and columns: (2, M).
+
+    First of the feature maps, then of the log-polar images, by the same angle and the same dilation.
+    """
+    shares = []
+    for maps, shifts, theory in (
+        (moved.features, moved.feature_shifts, moved.feature_theory),
+        (moved.polar, moved.polar_shifts, moved.polar_theory),
+    ):
+        cell = torch.tensor(maps.shape[-2:], dtype=torch.float64) / torch.tensor(moved.features.shape[-2:])
+        shares.append(((shifts - theory).abs() <= cell / 2).all(dim=2).double().mean(dim=0))
+    return torch.stack(shares)
 
 
 def _number(value: float, places: int) -> str:
@@ -278,10 +296,10 @@ def _mark_polar(axis: Any, reference: Tensor, shift: Tensor | None) -> None:
     """Lines along the reference's ray with most ink and where its ink ends, and where a shift carries them."""
     ray = int(reference.sum(dim=1).argmax())
     edge = int((reference.amax(dim=0) > 0.5).nonzero().max())
-    marks = [(_YELLOW, float(ray), float(edge))]
+    marks = [(YELLOW, float(ray), float(edge))]
     if shift is not None:
         rows, columns = shift.tolist()
-        marks.append((_GREEN, (ray + rows) % len(reference), edge + columns))
+        marks.append((_LIGHT_GREEN, (ray + rows) % len(reference), edge + columns))
     for colour, y, x in marks:
         axis.axhline(y, color=colour, linewidth=1.4)
         axis.axvline(x, color=colour, linewidth=1.4)
@@ -293,10 +311,10 @@ def _mark_cell(axis: Any, reference: Tensor, shift: Tensor | None) -> None:
 
     height, width = reference.shape
     row, column = divmod(int(reference.argmax()), width)
-    marks = [(_YELLOW, float(row), float(column))]
+    marks = [(YELLOW, float(row), float(column))]
     if shift is not None:
         rows, columns = shift.tolist()
-        marks.append((_GREEN, (row + rows) % height, column + columns))
+        marks.append((_LIGHT_GREEN, (row + rows) % height, column + columns))
     for colour, y, x in marks:
         axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=1.8))
     axis.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
@@ -305,7 +323,7 @@ def _mark_cell(axis: Any, reference: Tensor, shift: Tensor | None) -> None:
 def _cross(axis: Any, place: Sequence[float]) -> None:
     x, y = place
     axis.plot(x, y, "+", markersize=10, markeredgewidth=3.2, color="black")  # seen on white strokes too
-    axis.plot(x, y, "+", markersize=9, markeredgewidth=1.6, color=_GREEN)
+    axis.plot(x, y, "+", markersize=9, markeredgewidth=1.6, color=_LIGHT_GREEN)
 
 
 def _bare(axes: Any) -> None:
