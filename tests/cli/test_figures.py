@@ -1,6 +1,9 @@
 """`ptn figures`: pictures by name, and mistakes."""
 
 import pytest
+from PIL import Image
+
+import ptn
 
 
 def test_a_picture_by_name(ptn_cli, tmp_path):
@@ -10,6 +13,25 @@ def test_a_picture_by_name(ptn_cli, tmp_path):
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.strip() == str(tmp_path / "logpolar.png")
     assert (tmp_path / "logpolar.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_pictures_for_dark_pages(ptn_cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("mlxtend")
+    outcome = ptn_cli("figures", "logpolar", "--dark", "-o", tmp_path)
+    assert outcome.out.strip() == str(tmp_path / "logpolar.dark.png")
+    with Image.open(tmp_path / "logpolar.dark.png") as picture:
+        assert picture.convert("RGB").getpixel((0, 0)) == (13, 17, 23)
+
+
+def test_sim2mnist_needs_a_network_that_was_trained_on_it(ptn_cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    weights = tmp_path / "ccnn_s.safetensors"
+    ptn.save_weights(ptn.create_model("ccnn_s", image_size=96), weights)
+    outcome = ptn_cli("figures", "sim2mnist", "--weights", weights, "-o", tmp_path / "out")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "is no polar network trained on sim2mnist: train sim2mnist/ptn_b/modern" in outcome.err
 
 
 def test_mistakes_are_one_line(ptn_cli, tmp_path, monkeypatch):

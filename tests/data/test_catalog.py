@@ -16,7 +16,7 @@ from ptn.data.remotes import remotes_of
 from ptn.errors import InputError
 
 NAMES = [
-    *("mnist", "rotmnist", "mnist-r", "mnist-rts", "sim2mnist"),
+    *("mnist", "rotmnist", "mnist-r", "mnist-rts", "sim2mnist", "sim2mnist-larger", "sim2mnist-turned"),
     *("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus", "modelnet40", "modelnet10", "quickstart"),
 ]
 NO_DIGITS = Mnist(*2 * (torch.zeros(0, 28, 28, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64)), "0" * 64)

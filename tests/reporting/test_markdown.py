@@ -110,3 +110,38 @@ def test_columns_line_up(made_up, name):
     lines = [line for line in render([made_up()], name).splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
     assert len({tuple(i for i, char in enumerate(line) if char == "|") for line in lines}) == 1
+
+
+def test_sim2mnist_shows_how_far_origins_are_off(made_up):
+    def metrics(median):
+        return {
+            "origin_error_px_median": median,
+            "origin_error_px_p90": 8.0,
+            "origin_error_px_median_without_clutter": 2.0,
+            "origin_error_px_p90_without_clutter": 4.5,
+        }
+
+    of_sim2mnist = {"table": "sim2mnist", "dataset": "sim2mnist"}
+    records = [made_up(**of_sim2mnist, seed=seed, metrics=metrics(3.0 + seed)) for seed in (0, 1)]
+    records.append(made_up(**of_sim2mnist, row="CCNN-B+", model="ccnn_b"))
+    text = render(records, "sim2mnist")
+    row = cells(text, "PTN-B+")
+    assert (row["origin error"], row["without clutter"]) == ("– / 3.50, 8.00", "– / 2.00, 4.50")
+    assert cells(text, "CCNN-B+")["origin error"] == ""
+    assert "origin error" not in render([made_up(metrics=metrics(3.0))])
+
+
+def test_beyond_training_stands_beside_as_trained(made_up):
+    record = made_up(
+        table="generalisation",
+        dataset="sim2mnist-larger",
+        row="PTN-B",
+        test_error=9.0,
+        metrics={"source": "regenerated", "valid_error": 4.0},
+    )
+    text = render([record], "generalisation")
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
+    ours = dict(zip(lines[0], lines[2], strict=True))
+    assert (ours["ours, modern recipe"], ours["as trained"]) == ("9.00 (n=1)", "4.00")
+    assert "published" not in ours
+    assert "Published" not in text

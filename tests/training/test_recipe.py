@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, parse_setting, recipe_from_dict, recipe_names
 from ptn.training.recipe import setting_names
 from ptn.training.recipes import is_outdated, sum_recipes
+from ptn.training.records import read_records
 
 RECIPE = "rotmnist/ptn_b/paper+"
 
@@ -51,6 +53,15 @@ def test_every_row_of_the_paper_that_is_ours_to_train_has_a_recipe_in_both_forms
     assert ours - filled == set()
 
 
+@pytest.mark.parametrize("model", ["ptn_b", "pcnn_b", "ccnn_b", "stn_b"])
+def test_beyond_training_nothing_but_the_data_is_other_than_on_sim2mnist(model):
+    whole = find_recipe(f"sim2mnist/{model}/modern")
+    for name in ("larger", "turned"):
+        recipe = find_recipe(f"sim2mnist-{name}/{model}/modern")
+        assert (recipe.data.name, recipe.data.valid, recipe.selection) == (f"sim2mnist-{name}", "valid", "final")
+        assert replace(recipe, data=whole.data).sha256 == whole.sha256
+
+
 def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each():
     paper = find_recipe("modelnet40/cylindrical/paper+")
     for name in ("modelnet40/ccnn_3d/paper+", "modelnet40/cylindrical/paper+/fixed-axis"):
@@ -63,17 +74,26 @@ def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each
             assert replace(still, augment=turned.augment, epochs=turned.epochs).sha256 == turned.sha256
 
 
-def test_ways_to_augment_that_are_not_used_leave_the_hash_alone():
-    """Records that are older than mirroring and jitter keep the hash they have."""
+def test_settings_that_are_not_used_leave_the_hash_alone():
+    """Records that are older than mirroring, jitter and holding out keep the hash they have."""
     recipe = find_recipe(RECIPE)
     known = recipe.to_dict()
     known = {key: value for key, value in known.items() if key not in ("name", "form", "rows", "seed")}
     older = ("rotation_deg", "scale", "shift_px", "interpolation")
     known["augment"] = {key: known["augment"][key] for key in older}
+    del known["data"]["hold_out"]
     assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     for change in ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}):
         settings = {f"augment.{key}": value for key, value in change.items()}
         assert override(recipe, settings).sha256 != recipe.sha256
+    assert override(recipe, {"data.hold_out": 100}).sha256 != recipe.sha256
+
+
+def test_the_records_of_this_repository_have_the_hash_of_their_settings():
+    for path in (Path(__file__).parents[2] / "results").glob("*.jsonl"):
+        for record in read_records(path):
+            if "members" not in record.config:
+                assert recipe_from_dict(record.config).sha256 == record.config_sha256
 
 
 def test_sums_are_of_recipes_that_exist():

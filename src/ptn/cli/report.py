@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,8 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="TABLE",
-            help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, svhn, modelnet40; by default all.",
+            help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, generalisation, svhn, modelnet40; by default "
+            "all of these. Or own: runs that are no row of a table, such as those of ptn train --vary.",
             show_default=False,
         ),
     ] = None,
@@ -44,15 +45,21 @@ def report(
     from ..reporting.tables import build_tables, to_json
 
     records = load_records(results)
-    built = build_tables(records, tables or list(TABLES))
-    if others := sorted({record.table for record in records if record.table} - set(TABLES)):
-        print(f"ptn: not shown: records of other tables ({', '.join(others)})", file=sys.stderr)
-    if as_json:
-        text = json.dumps(to_json(built), indent=2, ensure_ascii=False) + "\n"
+    rows: list[dict[str, Any]]
+    if tables == ["own"]:
+        from ..reporting.own import render_own, summarise_own
+
+        rows = summarise_own(records)
+        text = render_own(rows)
     else:
         from ..reporting.markdown import render_markdown
 
-        text = render_markdown(built)
+        built = build_tables(records, tables or list(TABLES))
+        if others := sorted({record.table for record in records if record.table} - set(TABLES)):
+            print(f"ptn: not shown: records of other tables ({', '.join(others)})", file=sys.stderr)
+        rows, text = to_json(built), render_markdown(built)
+    if as_json:
+        text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
     if output is None:
         sys.stdout.write(text)
         return

@@ -30,6 +30,10 @@ def train(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, say optimiser.lr=0.005. Repeatable.")
     ] = None,
+    choices: Annotated[
+        list[str] | None,
+        typer.Option("--vary", help="Train with each of several values, say dropout=[0.1,0.2]. Repeatable."),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for checkpoints, weights, records")] = Path(
         "runs"
     ),
@@ -48,7 +52,7 @@ def train(
     show_list: Annotated[bool, typer.Option("--list", help="Print the recipes' names and exit.")] = False,
 ) -> None:
     """Train recipes, or a network on your own images; test each once; keep weights and records."""
-    from ..training import find_recipe, override, parse_setting, recipe_names, with_seeds
+    from ..training import find_recipe, override, parse_setting, recipe_names, vary, with_seeds
 
     if show_list:
         print("\n".join(recipe_names()))
@@ -64,7 +68,8 @@ def train(
     changes = dict(parse_setting(text) for text in settings or [])
     if epochs is not None:
         changes["epochs"] = epochs
-    chosen = [override(recipe, changes) for recipe in chosen]
+    alternatives = dict(parse_setting(text) for text in choices or [])
+    chosen = [variant for recipe in chosen for variant in vary(override(recipe, changes), alternatives)]
     runs = [run for recipe in chosen for run in with_seeds(recipe, parse_seeds(seeds))]
     code = run_session(
         runs,

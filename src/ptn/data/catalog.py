@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError, unknown_name
 from .concatenate import concatenate
 from .dataset import Dataset, VoxelDataset
-from .digits import DIGIT_NAMES, SPECS, load_made, pool
+from .digits import DIGIT_NAMES, SIM2MNIST, SIM2MNIST_VERSION, SPECS, digit_spec, load_made, pool
 from .mnist import load_mnist
 from .modelnet import SPLITS, load_modelnet
 from .quickstart import PERTURBED, load_quickstart
@@ -87,7 +87,7 @@ def _load_mnist(split: str) -> Dataset:
 
 
 def _load_made_from_mnist(name: str, split: str, *, device: torch.device | str = "cpu", **changes: int) -> Dataset:
-    spec = replace(SPECS[name], **changes)  # type: ignore[arg-type]
+    spec = replace(digit_spec(name, split), **changes)  # type: ignore[arg-type]
     return load_made(
         name, pool(load_mnist()), spec, split, source="regenerated", index_name="mnist_index", device=device
     )
@@ -113,6 +113,10 @@ def _digits(name: str, description: str, *options: str) -> DatasetInfo:
         options=(*options, "seed", "device"),
         load=partial(_load_made_from_mnist, name),
     )
+
+
+def _sim2mnist(name: str, description: str) -> DatasetInfo:
+    return _digits(name, description, "clutter", "clutter_px")
 
 
 def _svhn(name: str, description: str, *, rotated: bool, minus: bool) -> DatasetInfo:
@@ -164,12 +168,13 @@ _ENTRIES = (
     ),
     _digits("mnist-r", "MNIST digits turned by up to 90° either way"),
     _digits("mnist-rts", "MNIST digits turned by up to 45°, scaled by 0.7 to 1.2, shifted"),
-    _digits(
+    _sim2mnist(
         "sim2mnist",
-        "MNIST digits turned by any angle, scaled by 1 to 2.4, anywhere, among clutter",
-        "clutter",
-        "clutter_px",
+        "MNIST digits turned by any angle, scaled by 1 to 2.4, anywhere, among "
+        f"{SIM2MNIST.clutter} fragments of other digits (version {SIM2MNIST_VERSION})",
     ),
+    _sim2mnist("sim2mnist-larger", "SIM2MNIST scaled by 1 to 1.6 in training, by 1.6 to 2.4 in the test set"),
+    _sim2mnist("sim2mnist-turned", "SIM2MNIST upright in training, turned by any angle in the test set"),
     _svhn("svhn", "house number digits", rotated=False, minus=False),
     _svhn("rotsvhn", "house number digits turned by any angle", rotated=True, minus=False),
     _svhn("svhn-minus", "house number digits without 6 and 9", rotated=False, minus=True),

@@ -36,8 +36,8 @@ def draw_clutter(
 ) -> Clutter:
     """`fragments` for each image of a split, cut from the other digits of that split.
 
-    A fragment is centred on a pixel with ink, turned by any angle, scaled as digits are, and put anywhere in
-    the image. `rows` and `total` are those of `draw_poses`.
+    A fragment is centred on a pixel with ink, turned by any angle, scaled by a factor in `scale`, and put
+    anywhere in the image. `rows` and `total` are those of `draw_poses`.
 
     Args:
         digits: the digits of the split, uint8 (N, h, w).

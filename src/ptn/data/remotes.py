@@ -61,6 +61,8 @@ MADE_FROM = {
     "mnist-r": "mnist",
     "mnist-rts": "mnist",
     "sim2mnist": "mnist",
+    "sim2mnist-larger": "mnist",
+    "sim2mnist-turned": "mnist",
     "svhn-minus": "svhn",
     "rotsvhn-minus": "rotsvhn",
 }

@@ -1,10 +1,12 @@
-"""Some samples of a data set as a data set."""
+"""Some samples of a data set as a data set, and the rest as another."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
+from ..errors import InputError
 from .dataset import Dataset, VoxelDataset
 from .store import fingerprint
 
@@ -29,3 +31,15 @@ def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> An
     if isinstance(dataset, VoxelDataset):
         return replace(dataset, packed=dataset.packed[rows], **changes)
     return replace(dataset, images=dataset.images[rows], **changes)
+
+
+def hold_out(dataset: AnyDataset, count: int, *, seed: int) -> tuple[AnyDataset, AnyDataset]:
+    """`dataset` without `count` samples that `seed` draws, and those, called "valid"; both keep their order."""
+    if not 0 < count < len(dataset):
+        raise InputError(
+            f"{dataset.name} {dataset.split} has {len(dataset):,} samples: between 1 and {len(dataset) - 1:,} of "
+            f"them can be held out; got {count!r}"
+        )
+    drawn = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+    held, kept = drawn[:count].sort().values, drawn[count:].sort().values
+    return subset(dataset, kept), subset(dataset, held, split="valid")

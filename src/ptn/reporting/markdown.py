@@ -1,6 +1,6 @@
 """Tables as Markdown that reads as well in a terminal as on a page."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .align import align
 from .published import FORMS, PAPER, PUBLISHED, TABLES, PublishedRow
@@ -48,7 +48,10 @@ def _columns(table: Table) -> dict[str, list[str]]:
         ours = [row.results.get(form) for row in table.rows]
         columns[f"ours, {form} recipe"] = [_ours(result, digits, accuracy=info.accuracy) for result in ours]
     columns |= {
-        "meshes only": [_both(_of_meshes(result, digits) for result in row) for row in results],
+        heading: [_both(_metrics(result, names, digits, info.accuracy) for result in row) for row in results]
+        for heading, names in info.columns.items()
+    }
+    columns |= {
         "params publ.": [_rounded(row.params) for row in known],
         "params ours": [_both(_count(result.params) for result in row) for row in results],
         "s/epoch publ.": [_seconds(row.seconds_per_epoch) for row in known],
@@ -60,7 +63,7 @@ def _columns(table: Table) -> dict[str, list[str]]:
 def _digits(table: str) -> int:
     """Digits after the point: as many as the most precise published number of the table has."""
     means = [row.mean for row in PUBLISHED if row.table == table and row.mean is not None]
-    return max(len(f"{mean:g}".partition(".")[2]) for mean in means)
+    return max((len(f"{mean:g}".partition(".")[2]) for mean in means), default=2)
 
 
 def _published(row: PublishedRow, digits: int, *, accuracy: bool) -> str:
@@ -87,10 +90,11 @@ def _ours(result: Result | None, digits: int, *, accuracy: bool) -> str:
     return f"{spread} ({', '.join([f'n={result.n}', *failed])})"
 
 
-def _of_meshes(result: Result, digits: int) -> str:
-    if result.mesh_mean is None:
+def _metrics(result: Result, names: Sequence[str], digits: int, accuracy: bool) -> str:
+    """Metrics in one cell, accuracies separated as in the columns beside; nothing where runs do not have them."""
+    if any(name not in result.metrics for name in names):
         return ""
-    return f"{result.mesh_mean:.{digits}f} / {result.mesh_class_mean:.{digits}f}"
+    return (" / " if accuracy else ", ").join(f"{result.metrics[name]:.{digits}f}" for name in names)
 
 
 def _spread(mean: float | None, std: float | None, digits: int) -> str:
@@ -123,12 +127,13 @@ def _both(values: Iterable[str]) -> str:
 def _notes(table: Table, columns: Mapping[str, list[str]]) -> Iterator[str]:
     info = TABLES[table.name]
     what = "Accuracy in %, over instances / over classes" if info.accuracy else "Test error in %"
-    yield f"{what}: mean ± sample standard deviation over n seeds. Published: {PAPER}."
+    published = f" Published: {PAPER}." if "published" in columns else ""
+    yield f"{what}: mean ± sample standard deviation over n seeds.{published}"
     if "rotmnist" in info.datasets and "regenerated" in table.sources:
         yield _REGENERATED
     yield from info.notes
     if any(" / " in cell for heading in ("params ours", "s/epoch ours") for cell in columns.get(heading, ())):
-        yield "Parameters and seconds of ours, a / b: by the paper's recipe / by the modern one."
+        yield "Of ours, a / b: by the paper's recipe / by the modern one."
     if table.devices:
         times = "Published times: on a GPU of 2017; ours" if "s/epoch publ." in columns else "Ours"
         yield f"{times}: on {', '.join(table.devices)}."

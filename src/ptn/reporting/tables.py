@@ -2,8 +2,8 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -20,8 +20,8 @@ class Result:
     """What the finished runs of one row in one form say; without any, `n` is 0 and all numbers are None.
 
     `mean` and `std` (over samples, None for a single run) are of the error in %, or of the instance accuracy
-    on ModelNet40, where the class accuracy has its own, and both are also known without the shapes that had no
-    mesh. `failed` counts runs that failed.
+    on ModelNet40, where the class accuracy has its own. `metrics` are the means of the numbers that all runs have
+    among their metrics. `failed` counts runs that failed.
     """
 
     model: str | None
@@ -30,8 +30,7 @@ class Result:
     std: float | None = None
     class_mean: float | None = None
     class_std: float | None = None
-    mesh_mean: float | None = None
-    mesh_class_mean: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
     params: int | None = None
     seconds_per_epoch: float | None = None
     failed: int = 0
@@ -178,14 +177,9 @@ def _result(published: PublishedRow, records: list[Record], failed: int) -> Resu
     newest = max(records, key=_started)
     class_mean: float | None = None
     class_std: float | None = None
-    mesh_mean: float | None = None
-    mesh_class_mean: float | None = None
     if TABLES[published.table].accuracy:
         mean, std = _statistics([_metric(record, "instance_accuracy") for record in records])
         class_mean, class_std = _statistics([_metric(record, "class_accuracy") for record in records])
-        if all("mesh_count" in record.metrics for record in records):
-            mesh_mean, _ = _statistics([_metric(record, "mesh_instance_accuracy") for record in records])
-            mesh_class_mean, _ = _statistics([_metric(record, "mesh_class_accuracy") for record in records])
     else:
         mean, std = _statistics([record.test_error for record in records if record.test_error is not None])
     seconds = [record.seconds_per_epoch for record in records if record.seconds_per_epoch is not None]
@@ -196,8 +190,7 @@ def _result(published: PublishedRow, records: list[Record], failed: int) -> Resu
         std=std,
         class_mean=class_mean,
         class_std=class_std,
-        mesh_mean=mesh_mean,
-        mesh_class_mean=mesh_class_mean,
+        metrics=_mean_metrics(records),
         params=newest.params,
         seconds_per_epoch=statistics.fmean(seconds) if seconds else None,
         failed=failed,
@@ -207,6 +200,17 @@ def _result(published: PublishedRow, records: list[Record], failed: int) -> Resu
 def _statistics(values: list[float]) -> tuple[float, float | None]:
     """Mean, and standard deviation of a sample (over n - 1), which one value does not have."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def _mean_metrics(records: list[Record]) -> dict[str, float]:
+    """The mean of every number that all records have among their metrics."""
+    numbers = [{name: value for name, value in record.metrics.items() if _is_number(value)} for record in records]
+    common = [name for name in numbers[0] if all(name in others for others in numbers)]
+    return {name: statistics.fmean(values[name] for values in numbers) for name in common}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _metric(record: Record, name: str) -> float:

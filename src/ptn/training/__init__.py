@@ -4,6 +4,7 @@ from .recipe import Recipe, override, parse_setting, recipe_from_dict
 from .recipes import find_recipe, recipe_names
 from .session import SessionOptions, train_recipes, with_seeds
 from .trainer import Run, RunData
+from .variants import vary
 
 __all__ = [
     "Recipe",
@@ -16,5 +17,6 @@ __all__ = [
     "recipe_from_dict",
     "recipe_names",
     "train_recipes",
+    "vary",
     "with_seeds",
 ]

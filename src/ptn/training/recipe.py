@@ -26,13 +26,21 @@ def _check(name: str, value: object, holds: bool, wanted: str) -> None:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Which data: a name of the catalog ("folder" for one's own images), its splits and options."""
+    """Which data: a name of the catalog ("folder" for one's own images), its splits and options.
+
+    For choosing where there is no validation set: `hold_out` training samples, drawn by the run's seed, are not
+    trained on, and are the split "valid".
+    """
 
     name: str
     train: str = "train"
     valid: str | None = None
     test: str = "test"
     options: dict[str, Any] = field(default_factory=dict)
+    hold_out: int = 0
+
+    def __post_init__(self) -> None:
+        _check("data.hold_out", self.hold_out, self.hold_out >= 0, "at least 0")
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,8 @@ class Recipe:
     def sha256(self) -> str:
         """The hash of what the recipe says about training: not of its names, rows or seed.
 
-        Ways to augment that are newer than some records are left out where they are not used: those records keep
-        their hash.
+        Settings that are newer than some records are left out where they are not used: those records keep their
+        hash.
         """
         said = self.to_dict()
         for key in ("name", "form", "rows", "seed"):
@@ -186,6 +194,8 @@ class Recipe:
         for key in ("mirror", "z_scale", "z_shift_px", "jitter", "composed"):
             if said["augment"][key] == getattr(AugmentSpec, key):
                 said["augment"].pop(key)
+        if not self.data.hold_out:
+            said["data"].pop("hold_out")
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

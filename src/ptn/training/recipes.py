@@ -84,7 +84,7 @@ def is_outdated(config: Mapping[str, Any]) -> bool:
 
 def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **changes: Any) -> Recipe:
     """A digit set's recipe: the paper's 30,000 steps of Adam at a constant rate, or ours."""
-    epochs = {"rotmnist": 500, "mnist-r": 100, "mnist-rts": 100, "sim2mnist": 600}[dataset]
+    epochs = {"rotmnist": 500, "mnist-r": 100, "mnist-rts": 100}.get(dataset, 600)
     splits = {"rotmnist": "train+valid"}.get(dataset, "train")
     options = {"heatmap": "linear"} if model.startswith("ptn") else {}
     recipe = Recipe(
@@ -98,7 +98,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
         precision="bf16",
     )
     if form == "modern":
-        if dataset == "sim2mnist" and options:
+        if dataset.startswith("sim2mnist") and options:
             recipe = replace(recipe, model=ModelSpec(model, {"heatmap": "softplus"}))
         recipe = replace(
             recipe,
@@ -149,6 +149,15 @@ def _other_digits() -> Iterator[Recipe]:
                 yield _digit_recipe(dataset, model, form, turned=dataset != "sim2mnist", rows=rows)
     rows = (Row("sim2mnist", "PTN-B+ aug"),)
     yield _digit_recipe("sim2mnist", "ptn_b", "modern", turned=True, rows=rows)
+
+
+def _generalisation() -> Iterator[Recipe]:
+    """Trained on some sizes or angles and tested on others; the validation set has those of training."""
+    for dataset in ("sim2mnist-larger", "sim2mnist-turned"):
+        for family, title in _TITLES.items():
+            rows = (Row("generalisation", f"{title}-B"),)
+            data = DataSpec(dataset, valid="valid")
+            yield _digit_recipe(dataset, f"{family}_b", "modern", turned=False, rows=rows, data=data)
 
 
 def _photographs() -> Iterator[Recipe]:
@@ -254,7 +263,7 @@ def _quickstart() -> Iterator[Recipe]:
 
 _RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
-    for recipes in (_rotated_mnist, _other_digits, _photographs, _voxels, _quickstart)
+    for recipes in (_rotated_mnist, _other_digits, _generalisation, _photographs, _voxels, _quickstart)
     for recipe in recipes()
 }
 

@@ -18,23 +18,39 @@ from .records import Record, describe_device, git_commit
 from .trainer import Run
 
 
-def conclude_run(run: Run, test: Dataset | VoxelDataset, *, together: int) -> tuple[Model, list[Record]]:
+def conclude_run(
+    run: Run, test: Dataset | VoxelDataset, *, clean: Dataset | VoxelDataset | None = None, together: int
+) -> tuple[Model, list[Record]]:
     """The finished network of a run, looked at on the test set once, and the records of what was seen.
 
-    `together` is how many runs shared the device while it trained.
+    `clean` is the test set without clutter, for the origins found there; `together` is how many runs shared the
+    device while it trained.
     """
     model = run.finished_model()
     recipe = run.recipe
     rows: Sequence[Row | None] = recipe.rows or (None,)
     records, seen = [], {}
+    valid_error = _valid_error(run, model)
     for row in rows:
         rotations = row.rotations if row else 1
         if rotations not in seen:
-            seen[rotations] = measure(model, test, rotations=rotations, recipe=recipe)
+            seen[rotations] = measure(model, test, clean=clean, rotations=rotations, recipe=recipe)
         error, metrics = seen[rotations]
-        metrics = {**metrics, "together": together, "valid_error": run.best_error}
+        metrics = {**metrics, "together": together, "valid_error": valid_error}
         records.append(make_record(run, row, error=error, metrics=metrics, status="done"))
     return model, records
+
+
+def _valid_error(run: Run, model: Model) -> float | None:
+    """The error of the finished network on the validation set, in %, where the recipe names one."""
+    if run.recipe.selection == "valid" or run.data.valid is None:
+        return run.best_error
+    return round(evaluate(model, run.data.valid, precision=run.recipe.precision).error, 6)
+
+
+def looks_for_origins(recipe: Recipe, test: Dataset | VoxelDataset) -> bool:
+    """Whether a network learns origins and the true ones are known."""
+    return recipe.model.name.startswith("ptn") and "center" in test.meta
 
 
 def failed_records(run: Run, reason: str) -> list[Record]:
@@ -45,7 +61,12 @@ def failed_records(run: Run, reason: str) -> list[Record]:
 
 
 def measure(
-    model: Model, test: Dataset | VoxelDataset, *, rotations: int, recipe: Recipe
+    model: Model,
+    test: Dataset | VoxelDataset,
+    *,
+    clean: Dataset | VoxelDataset | None = None,
+    rotations: int,
+    recipe: Recipe,
 ) -> tuple[float, dict[str, Any]]:
     """Error in % and what else is worth keeping of a network's answers, averaged over `rotations`."""
     start = time.perf_counter()
@@ -59,15 +80,22 @@ def measure(
         "class_accuracy": round(result.class_accuracy, 4),
         "instance_accuracy": round(result.accuracy, 4),
     }
-    if rotations == 1 and "center" in test.meta and recipe.model.name.startswith("ptn"):
-        median, p90 = origin_error_px(model, test)
-        metrics |= {"origin_error_px_median": round(median, 3), "origin_error_px_p90": round(p90, 3)}
+    if rotations == 1 and looks_for_origins(recipe, test):
+        metrics |= _origin_errors(model, test)
+        if clean is not None:
+            without = _origin_errors(model, clean)
+            metrics |= {f"{name}_without_clutter": value for name, value in without.items()}
     if "from_points" in test.meta:
         metrics |= _of_meshes_alone(answers, test)
     if rotations == 1 and isinstance(test, VoxelDataset):
         curve = accuracy_by_azimuth(model, test, precision=recipe.precision)
         metrics |= {"azimuth_deg": list(AZIMUTHS), "azimuth_accuracy": [round(value, 4) for value in curve]}
     return result.error, metrics
+
+
+def _origin_errors(model: Model, test: Dataset | VoxelDataset) -> dict[str, float]:
+    median, p90 = origin_error_px(model, test)
+    return {"origin_error_px_median": round(median, 3), "origin_error_px_p90": round(p90, 3)}
 
 
 def _of_meshes_alone(answers: Tensor, test: Dataset | VoxelDataset) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from typing import Protocol
 import torch
 
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
+from ..data.catalog import dataset_info
+from ..data.subset import hold_out
 from ..errors import InputError
 from ..files import make_folder
 from .fleet import FleetOutcome, out_of_memory, train_fleet
 from .recipe import DataSpec, Recipe
 from .records import Record, append_records, merge_records, read_records
-from .results import conclude_run, failed_records, keep_weights
+from .results import conclude_run, failed_records, keep_weights, looks_for_origins
 from .step import Parallel
 from .trainer import Progress, Run, RunData, prepare_device
 
@@ -107,8 +109,13 @@ def _train_wave(
         options.wait()
 
     def conclude(run: Run) -> None:
-        test = data.get(run.recipe.data, run.recipe.data.test)
-        model, records = conclude_run(run, test, together=len(runs))
+        spec, seed = run.recipe.data, run.recipe.seed
+        test = data.get(spec, spec.test, seed=seed)
+        clean = None
+        if looks_for_origins(run.recipe, test) and test.meta.get("clutter"):
+            without = replace(spec, options={**spec.options, "clutter": 0})
+            clean = data.get(without, spec.test, seed=seed)
+        model, records = conclude_run(run, test, clean=clean, together=len(runs))
         folder = run_folder(run.recipe, options.folder)
         error = records[0].test_error
         assert error is not None
@@ -134,10 +141,11 @@ class _Data:
     def __init__(self) -> None:
         self.loaded: dict[str, Dataset | VoxelDataset] = {}
 
-    def get(self, spec: DataSpec, split: str) -> Dataset | VoxelDataset:
-        key = json.dumps([spec.name, split, spec.options], sort_keys=True)
+    def get(self, spec: DataSpec, split: str, *, seed: int) -> Dataset | VoxelDataset:
+        held = [spec.hold_out, seed] if spec.hold_out else []
+        key = json.dumps([spec.name, split, spec.options, held], sort_keys=True)
         if key not in self.loaded:
-            self.loaded[key] = load_split(spec, split)
+            self.loaded[key] = load_split(spec, split, seed=seed)
         return self.loaded[key]
 
 
@@ -145,8 +153,10 @@ def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data
     folder = run_folder(recipe, options.folder)
     make_folder(folder)
     prepare_device(recipe, options.device)
-    spec = recipe.data
-    splits = RunData(data.get(spec, spec.train), data.get(spec, spec.valid) if spec.valid else None)
+    spec, seed = recipe.data, recipe.seed
+    splits = RunData(
+        data.get(spec, spec.train, seed=seed), data.get(spec, spec.valid, seed=seed) if spec.valid else None
+    )
     try:
         run = Run(
             recipe,
@@ -210,8 +220,13 @@ def with_seeds(recipe: Recipe, seeds: Iterable[int]) -> list[Recipe]:
     return [replace(recipe, seed=seed) for seed in seeds]
 
 
-def load_split(spec: DataSpec, split: str) -> Dataset | VoxelDataset:
-    """A split of a recipe's data."""
+def load_split(spec: DataSpec, split: str, *, seed: int = 0) -> Dataset | VoxelDataset:
+    """A split of a recipe's data; `seed` is the run's, by which samples are held out."""
+    if spec.hold_out and split in (spec.train, "valid"):
+        if spec.name == "folder" or "valid" in dataset_info(spec.name).splits:
+            raise InputError(f"{spec.name} has a validation set of its own: leave data.hold_out at 0")
+        kept, held = hold_out(load_split(replace(spec, hold_out=0), spec.train), spec.hold_out, seed=seed)
+        return kept if split == spec.train else held
     if spec.name != "folder":
         return load_dataset(spec.name, split, **spec.options)
     options = dict(spec.options)

