@@ -45,8 +45,8 @@ def bench(
         "benchmarks"
     ),
     epochs: Annotated[int, typer.Option(help="Epochs that fleet counts.", min=1)] = 20,
-    fleets: Annotated[str, typer.Option(help="Runs at once in fleet.")] = "1,8",
-    variants: Annotated[str, typer.Option(help="Precisions of fleet.")] = "bf16,bf16-free,tf32,fp32",
+    fleets: Annotated[str, typer.Option(help="Runs at once in fleet.")] = "1,8,16",
+    precisions: Annotated[str, typer.Option(help="Precisions of fleet.")] = "bf16,tf32",
 ) -> None:
     """Times of ours and of others, taken in turns in one run: medians after warming up.
 
@@ -68,7 +68,7 @@ def bench(
         raise InputError(f"--seconds must be at least 0; got {seconds}")
     if "OMP_WAIT_POLICY" not in os.environ:
         raise typer.Exit(_measure_with_patient_threads())
-    options = {"fleet": {"epochs": epochs, "fleets": _counts(fleets), "variants": variants.split(",")}}
+    options = {"fleet": {"epochs": epochs, "fleets": _counts(fleets), "precisions": precisions.split(",")}}
 
     def keep(report: "Report") -> None:
         if output is not None:
