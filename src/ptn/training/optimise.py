@@ -9,10 +9,19 @@ from ..layers import OriginPredictor
 from .recipe import OptimiserSpec, ScheduleSpec
 
 
-def make_optimiser(model: nn.Module, spec: OptimiserSpec, lr: Tensor) -> torch.optim.Optimizer:
-    """The optimiser of `spec`, its rate read from the tensor `lr` at every step."""
+def make_optimiser(
+    model: nn.Module, spec: OptimiserSpec, lr: Tensor, origin_lr: Tensor | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser of `spec`, its rate read from the tensor `lr` at every step, that of origin predictors from
+    `origin_lr` where they have their own."""
     decayed, spared = split_for_decay(model) if spec.weight_decay else ([], list(model.parameters()))
-    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    predicting = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.parameters()}
+    groups = []
+    for parameters, decay in ((decayed, spec.weight_decay), (spared, 0.0)):
+        own = [p for p in parameters if origin_lr is not None and id(p) in predicting]
+        rest = [p for p in parameters if origin_lr is None or id(p) not in predicting]
+        groups += [{"params": rest, "weight_decay": decay, "lr": lr}]
+        groups += [{"params": own, "weight_decay": decay, "lr": origin_lr}]
     groups = [group for group in groups if group["params"]]
     if spec.kind == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, fused=True)

@@ -71,16 +71,20 @@ class OptimiserSpec:
 class ScheduleSpec:
     """How the learning rate goes: a linear warm-up over that share of all steps, then `kind`.
 
-    "cosine" falls to zero, "steps" falls tenfold at each of `milestones` (shares of all steps).
+    "cosine" falls to zero, "steps" falls tenfold at each of `milestones` (shares of all steps). Origin predictors
+    begin to learn after `origin_delay`, a share of all steps too; until then the origin is the image's middle.
     """
 
     kind: Literal["constant", "cosine", "steps"] = "constant"
     warmup: float = 0.0
     milestones: tuple[float, ...] = (0.5, 0.75)
+    origin_delay: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.kind, ("constant", "cosine", "steps"))
-        _check("schedule.warmup", self.warmup, 0 <= self.warmup < 1, "a share of all steps, less than 1")
+        for name in ("warmup", "origin_delay"):
+            share = getattr(self, name)
+            _check(f"schedule.{name}", share, 0 <= share < 1, "a share of all steps, less than 1")
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,8 @@ class Recipe:
                 said["augment"].pop(key)
         if not self.data.hold_out:
             said["data"].pop("hold_out")
+        if not self.schedule.origin_delay:
+            said["schedule"].pop("origin_delay")
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

@@ -65,7 +65,9 @@ class TrainingStep:
         self.model = model
         self.rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps).to(device)
         self.lr = torch.tensor(recipe.optimiser.lr, device=device)
-        self.optimiser = make_optimiser(model, recipe.optimiser, self.lr)
+        self.delay = round(recipe.schedule.origin_delay * len(self.rates))
+        self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
+        self.optimiser = make_optimiser(model, recipe.optimiser, self.lr, self.origin_lr)
         self._allocate_optimiser_state()
         self.average = AveragedWeights(model, recipe.ema) if recipe.ema else None
         # what they are called through: themselves, or wrapped for several processes
@@ -175,6 +177,8 @@ class TrainingStep:
     def _begin_step(self) -> tuple[Tensor, Tensor]:
         """Set the learning rate, and get the batch."""
         self.lr.copy_(self.rates.index_select(0, self.count.clamp(max=len(self.rates) - 1))[0])
+        if self.origin_lr is not None:
+            self.origin_lr.copy_(torch.where(self.count[0] < self.delay, 0.0, self.lr))
         return self.batches.load()
 
     def _tally_step(self, loss: Tensor, wrong: Tensor) -> None:
