@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import atomic_path
-from ..reporting.figures import cost
+from ..reporting.figures import cost, style
 from .report import Report, Row, read_report
 from .suites import SUITES
 
@@ -151,7 +151,8 @@ def _draw(report: Report, folder: Path) -> list[Path]:
     kind = report.machine["kind"]
     paths = [folder / f"cost.{kind}.png", folder / f"cost.{kind}.dark.png"]
     for path, dark in zip(paths, (False, True), strict=True):
-        cost.draw([_curve(values) for values in curves], path, title=report.machine["device"], dark=dark)
+        with style.paper(dark=dark):
+            cost.draw([_curve(values) for values in curves], path, title=report.machine["device"])
     return paths
 
 

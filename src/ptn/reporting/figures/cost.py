@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...files import atomic_path
+from .style import GREEN, PURPLE, SKY, VERMILION, faint_grid, save
 
-# colours that most colour-blind people can tell apart: ours, and the others in their order
-_COLOURS = ("#009e73", "#d55e00", "#56b4e9", "#cc79a7")
+# ours, and the others in their order
+_COLOURS = (GREEN, VERMILION, SKY, PURPLE)
 _MARKS = "os^D"
 
 
@@ -23,28 +23,21 @@ class Curve:
     fixed: str
 
 
-def draw(curves: Sequence[Curve], path: Path, *, title: str, dark: bool = False) -> None:
-    """Write the curves as a PNG: a row for each thing measured, a column for each axis."""
-    from matplotlib import rc_context
+def draw(curves: Sequence[Curve], path: Path, *, title: str) -> None:
+    """Write the curves: a row for each thing measured, a column for each axis."""
     from matplotlib.figure import Figure
 
-    ink, paper = ("#e6edf3", "#0d1117") if dark else ("#1f2328", "#ffffff")
-    inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "legend.labelcolor")
-    style: Any = dict.fromkeys(inked, ink) | {"axes.facecolor": paper}
     whats = list(dict.fromkeys(curve.what for curve in curves))
     axes = list(dict.fromkeys(curve.axis for curve in curves))
-    with rc_context(style):
-        figure = Figure(figsize=(3.6 * len(axes), 2.9 * len(whats) + 0.4), layout="constrained", facecolor=paper)
-        grid = figure.subplots(len(whats), len(axes), squeeze=False)
-        for curve in curves:
-            axis = grid[whats.index(curve.what)][axes.index(curve.axis)]
-            _plot(axis, curve, ink)
-        figure.suptitle(title, fontsize=11)
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=110)
+    figure = Figure(figsize=(3.6 * len(axes), 2.9 * len(whats) + 0.4), layout="constrained")
+    grid = figure.subplots(len(whats), len(axes), squeeze=False)
+    for curve in curves:
+        _plot(grid[whats.index(curve.what)][axes.index(curve.axis)], curve)
+    figure.suptitle(title, fontsize=11)
+    save(figure, path)
 
 
-def _plot(axis: Any, curve: Curve, ink: str) -> None:
+def _plot(axis: Any, curve: Curve) -> None:
     for index, (name, milliseconds) in enumerate(curve.ms.items()):
         axis.plot(
             curve.at,
@@ -63,5 +56,5 @@ def _plot(axis: Any, curve: Curve, ink: str) -> None:
     axis.set_xlabel(f"{curve.axis}  ({curve.fixed})", fontsize=8)
     axis.set_ylabel("ms", fontsize=8)
     axis.set_title(curve.what, fontsize=9)
-    axis.grid(color=ink, alpha=0.15)
+    faint_grid(axis)
     axis.legend(fontsize=7, frameon=False)

@@ -1,0 +1,53 @@
+"""The one look of all pictures: colours, ink on light or dark paper, and how they are saved."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...files import atomic_path
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, and which show on white and on black
+BLUE, VERMILION, GREEN, YELLOW = "#0072b2", "#d55e00", "#009e73", "#f0e442"
+PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
+
+FORMATS = ("png", "svg", "pdf")
+
+_LIGHT, _DARK = ("#1f2328", "#ffffff"), ("#e6edf3", "#0d1117")
+_DOTS_PER_INCH = 130
+
+
+@contextmanager
+def paper(*, dark: bool = False) -> Iterator[None]:
+    """Everything that is drawn inside the block is in dark ink on white, or in light ink on nearly black."""
+    from matplotlib import rc_context
+
+    ink, ground = _DARK if dark else _LIGHT
+    inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "legend.labelcolor")
+    # letters stay letters in SVG, and two drawings of the same thing are the same file
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": "ptn"}
+    with rc_context(dict.fromkeys(inked, ink) | {"axes.facecolor": ground, "figure.facecolor": ground} | fixed):  # type: ignore[arg-type]
+        yield
+
+
+def ink() -> str:
+    """The colour of lines and letters on the paper in use."""
+    from matplotlib import rcParams
+
+    return str(rcParams["text.color"])
+
+
+def faint_grid(axis: Any) -> None:
+    """Lines to read values by, which do not compete with the values, and no frame."""
+    axis.grid(color=ink(), alpha=0.12)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write `figure` in the format that the suffix names, one of `FORMATS`."""
+    kind = path.suffix.removeprefix(".")
+    # files do not say when they were made, so that the same picture is the same file
+    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=undated[kind])
