@@ -56,7 +56,7 @@ def test_it_is_written_as_a_film(digit, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
     from PIL import Image
 
-    monkeypatch.setattr(figure, "STEPS", {"move": 3, "turn": 3, "grow": 3})
+    monkeypatch.setattr(figure, "STEPS", {"move": 3, "turn": 3, "grow": 2})
     figure.draw(figure.film(digit), tmp_path / "moving.webp")
     with Image.open(tmp_path / "moving.webp") as made:
-        assert (made.format, made.n_frames, made.info["loop"]) == ("WEBP", 9, 0)
+        assert (made.format, made.n_frames, made.info["loop"]) == ("WEBP", 8, 0)
