@@ -66,7 +66,9 @@ def load_folder(
         image_size: height and width of the images, or one number for both.
         channels: 1 for grey, 3 for colour; None for colour if any image of any split has it.
         fit: "resize" stretches an image to `image_size`; "pad" keeps its shape and adds black around it.
-        valid_fraction, test_fraction: how much of the training images goes to a split that has no folder.
+        valid_fraction: how much of the training images is for validation, if that has no folder.
+        test_fraction: the same for testing.
+        seed: which images those are.
 
     `meta` has "files" and "skipped" (paths under `root`), "source" and "sha256".
     """

@@ -84,7 +84,8 @@ def push_to_hub(
     """Upload a model of the zoo to "user/name" on the Hub, which is made if need be; returns its address.
 
     Args:
-        classes, metadata: see `save_pretrained`.
+        classes: see `save_pretrained`.
+        metadata: see `save_pretrained`.
         private: whether a new repository is; None leaves that to the Hub.
         token: by default the one that `hf auth login` keeps.
         revision: the branch to upload to, the main one by default.

@@ -96,8 +96,8 @@ def polarize(
         radii: its columns, by default the width of the image.
         origin: "learned" by the paper's origin predictor, or the "center" of the image.
         layout: what an earlier call found for the same architecture and images; nothing is tried then.
-        others: as of `ptn.create_model("ptn_b")`. A learned origin is jittered by 2 pixels in training.
 
+    The other options are as of `ptn.create_model("ptn_b")`. A learned origin is jittered by 2 pixels in training.
     Images are normalised by the mean and deviation in the backbone's `pretrained_cfg`, where it has one as timm's
     have, or else not at all: see `set_normalization`.
     """

@@ -109,8 +109,9 @@ def create_model(
     """The network called `name`: images in [0, 1] (N, C, H, W) -> logits (N, num_classes).
 
     Args:
-        num_classes, image_size, in_channels: None takes what the pretrained weights have, else 10, 28 and 1.
-            `image_size` is a number or (H, W); for voxels the side of the cube.
+        num_classes: None takes what the pretrained weights have, else 10.
+        image_size: a number or (H, W), for voxels the side of the cube; None takes what the weights have, else 28.
+        in_channels: None takes what the weights have, else 1.
         pretrained: a tag of shipped weights ("rotmnist", also as part of the name: "ptn_b.rotmnist"), or the
             path of a `.safetensors` file that `save_weights` wrote. Another number of classes than theirs
             gets a fresh final layer.
