@@ -1,6 +1,7 @@
 """What the site makes while it is built: the page of results from the records, and formulas as MathML."""
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,25 @@ from ptn.reporting.tables import build_tables
 from ptn.training.records import read_records
 
 TABLES_PAGE = "results/tables.md"
-_INTRODUCTION = """# Results
+_INTRODUCTION = """---
+hide: [toc]
+---
+
+# Results
 
 Made from `results/*.jsonl` by `ptn report`, ours beside the published numbers. A row without finished runs is
 missing, not hidden; rows that are only quoted say so.
 
 """
-_MATHS = re.compile(r"^```math\n(.*?)^```$|\$`([^`]+)`\$", re.DOTALL | re.MULTILINE)
+_FORMULA = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FORMULA_IN_TEXT = re.compile(r"\$<code>(.*?)</code>\$", re.DOTALL)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Every page in docs/results has its place below the tables."""
     written = sorted(path.name for path in (Path(config.docs_dir) / "results").glob("*.md"))
     section = next(entry["Results"] for entry in config.nav or [] if "Results" in entry)
-    section += [page for name in written if (page := f"results/{name}") not in section]
+    section += [f"results/{name}" for name in written]
     return config
 
 
@@ -36,15 +42,18 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     folder = Path(config.config_file_path).parent / "results"
     records = [record for path in sorted(folder.glob("*.jsonl")) for record in read_records(path)]
     tables = render_markdown(build_tables(records, list(TABLES)))
+    tables = re.sub(
+        r"^  - ", "    - ", tables, flags=re.MULTILINE
+    )  # how far the site wants lists in lists indented
     files.append(File.generated(config, TABLES_PAGE, content=_INTRODUCTION + tables))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Formulas, written as on GitHub, become MathML, which browsers draw without a script."""
+    return _FORMULA.sub(lambda match: convert(match[1].strip(), display="block"), markdown)
 
-    def render(match: re.Match[str]) -> str:
-        block, inline = match.groups()
-        return convert(block.strip(), display="block") if block else convert(inline)
 
-    return _MATHS.sub(render, markdown)
+def on_page_content(html: str, **_: Any) -> str:
+    """The same for formulas in the text, once it is clear what is text."""
+    return _FORMULA_IN_TEXT.sub(lambda match: convert(unescape(match[1])), html)
