@@ -44,6 +44,11 @@ def report(
     from ..reporting.tables import build_tables, to_json
 
     records = load_records(results)
+    if not results.exists():
+        print(
+            f"ptn: no records at {results} yet: `ptn train --results` and `ptn reproduce` write them",
+            file=sys.stderr,
+        )
     built = build_tables(records, tables or list(TABLES))
     if others := sorted({record.table for record in records if record.table} - set(TABLES)):
         print(f"ptn: not shown: records of other tables ({', '.join(others)})", file=sys.stderr)

@@ -138,7 +138,10 @@ def wrap_network(network: nn.Module) -> list[nn.Module]:
             kind = type(layer).__name__
             raise InputError(f"cannot polarize {type(network).__name__}: layer {name} ({kind}) {error}") from error
     if not any(is_convolution(layer) for layer in layers):
-        raise InputError(f"cannot polarize {type(network).__name__}: it has no convolutions (torch.nn.Conv2d)")
+        kind = type(network).__name__
+        raise InputError(
+            f"cannot polarize {kind}: it has no convolutions (torch.nn.Conv2d); take a network that has"
+        )
     return layers
 
 

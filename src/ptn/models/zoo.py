@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, unknown_name
+from ..errors import InputError, nothing_at, unknown_name
 from ..files import save_tensors
 from . import builders
 from .networks import Model, Network, ScoreSum
@@ -189,7 +189,7 @@ def find_weights(name: str, pretrained: str | Path) -> Path:
     if _is_path(pretrained):
         path = Path(pretrained)
         if not path.is_file():
-            raise InputError(f"no weights at {path}")
+            raise nothing_at("weights", path)
         return path
     shipped = WEIGHTS / f"{name}.{pretrained}.safetensors"
     if not shipped.is_file():
@@ -234,7 +234,7 @@ def read_config(path: Path) -> ModelConfig:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise InputError(f"no weights at {path}")
+        raise nothing_at("weights", path)
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
