@@ -26,7 +26,8 @@ BLOCKS = {name: read_blocks(page.read_text(encoding="utf-8")) for name, page in 
 WITH_PYTHON = [name for name, blocks in BLOCKS.items() if any(block.kind == "python" for block in blocks)]
 WITH_COMMANDS = [name for name, blocks in BLOCKS.items() if any(block.kind == "shell" for block in blocks)]
 
-NOT_RUN_AT_MOST = 6
+NOT_RUN_AT_MOST = 10
+LANGUAGES = ("", "python", "sh", "bash", "console", "math", "json", "text")
 
 
 @pytest.fixture(scope="session")
@@ -92,13 +93,13 @@ def test_blocks_that_are_not_run_are_few_and_say_why():
 
 
 def test_fences_name_their_language():
-    """A block without one is a drawing: it may not hide commands from the tests."""
+    """A block without one is a drawing or an output: it may not hide commands from the tests."""
     for name, page in PAGES.items():
         for language, code in re.findall(
             r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
         ):
-            assert language in ("", "python", "sh", "math"), f"{name}: {language}"
-            if not language:
+            assert language in LANGUAGES, f"{name}: {language}"
+            if language in ("", "text"):
                 assert not re.search(r"^(\$ )?(ptn|pip|make|python|import|from) ", code, re.MULTILINE), name
 
 
@@ -183,6 +184,12 @@ def test_later_commands_do_not_hide_a_failure(tmp_path):
     block = Block("shell", "false | cat\necho fine\n", 1)
     with pytest.raises(AssertionError, match="exits with 1"):
         run_shell(block, Path("page.md"), tmp_path, cache=tmp_path / "cache")
+
+
+def test_a_block_that_takes_too_long_is_named(tmp_path):
+    block = Block("shell", "sleep 60 | cat\necho late\n", 7)
+    with pytest.raises(AssertionError, match=r"page\.md:7 takes longer than 0\.2 s"):
+        run_shell(block, Path("page.md"), tmp_path, cache=tmp_path / "cache", seconds=0.2)
 
 
 @pytest.mark.slow

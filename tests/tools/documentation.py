@@ -12,6 +12,7 @@ A page is read from top to bottom. Comments above a block say how it is run:
 import os
 import re
 import shlex
+import signal
 import stat
 import subprocess
 import sys
@@ -74,19 +75,26 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> None:
     exec(compile(code, str(page), "exec"), namespace)
 
 
-def run_shell(block: Block, page: Path, folder: Path, *, cache: Path) -> None:
-    """Run commands in `folder`, and raise if one of them fails, with what it said."""
-    done = subprocess.run(
+def run_shell(block: Block, page: Path, folder: Path, *, cache: Path, seconds: float = 1200) -> None:
+    """Run commands in `folder`, and raise if one of them fails, with what it said, or if they take too long."""
+    process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", strip_prompts(block.code)],
-        check=False,
         cwd=folder,
-        env=_environment(folder, cache),
-        capture_output=True,
+        env=_environment(cache),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,  # so that what bash has started can be ended with it
     )
-    if done.returncode:
-        said = (done.stdout + done.stderr)[-2000:]
-        raise AssertionError(f"{page.name}:{block.line} exits with {done.returncode}:\n{block.code}\n{said}")
+    where = f"{page.name}:{block.line}"
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise AssertionError(f"{where} takes longer than {seconds:g} s:\n{block.code}") from None
+    if process.returncode:
+        raise AssertionError(f"{where} exits with {process.returncode}:\n{block.code}\n{said[-2000:]}")
 
 
 def strip_prompts(code: str) -> str:
@@ -104,7 +112,7 @@ def ptn_commands(block: Block) -> list[list[str]]:
     return [line[1:] for line in words if line and line[0] == "ptn"]
 
 
-def _environment(folder: Path, cache: Path) -> dict[str, str]:
+def _environment(cache: Path) -> dict[str, str]:
     """The tests' own, in which `ptn`, `python` and `pip` are those of the interpreter that runs them."""
     tools = cache / "bin"
     if not tools.exists():
