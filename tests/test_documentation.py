@@ -26,6 +26,7 @@ BLOCKS = {name: read_blocks(page.read_text(encoding="utf-8")) for name, page in 
 WITH_PYTHON = [name for name, blocks in BLOCKS.items() if any(block.kind == "python" for block in blocks)]
 WITH_COMMANDS = [name for name, blocks in BLOCKS.items() if any(block.kind == "shell" for block in blocks)]
 
+MADE_WITH_THE_SITE = REPOSITORY / "docs" / "results" / "tables.md"
 NOT_RUN_AT_MOST = 10
 LANGUAGES = ("", "python", "sh", "bash", "console", "math", "json", "text")
 
@@ -106,13 +107,10 @@ def test_fences_name_their_language():
 def test_links_and_pictures_exist():
     for name, page in PAGES.items():
         text = page.read_text(encoding="utf-8")
-        for target in re.findall(r"\]\((?!https?:)([^)#\s]*)", text) + re.findall(
-            r'(?:src|srcset)="([^"]+)"', text
-        ):
-            # the page of results is made when the site is
-            assert not target or (page.parent / target).exists() or target == "results/tables.md", (
-                f"{name}: {target}"
-            )
+        links = re.findall(r"\]\((?!https?:)([^)#\s]*)", text)
+        for target in links + re.findall(r'(?:src|srcset)="([^"]+)"', text):
+            place = (page.parent / target).resolve()
+            assert place.exists() or place == MADE_WITH_THE_SITE, f"{name}: {target}"
 
 
 def test_every_public_name_has_its_place_in_the_api():
