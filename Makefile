@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 # threads that wait for each other sleep: where others use the cores too, spinning ones hold each other up
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all test-slow lint browser screenshot bench clean
+.PHONY: demo test test-all test-slow lint browser screenshot docs bench clean
 
 ## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
@@ -39,6 +39,10 @@ browser: $(MARK)-dev
 screenshot: browser
 	PTN_SCREENSHOT=docs/images/demo.png $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
 
+## docs: the documentation as a site, into site/; links and references that lead nowhere are errors
+docs: $(MARK)-dev
+	$(BIN)/mkdocs build --strict
+
 ## bench: everything that a CPU can measure, into benchmarks/ and docs/performance.md; some ten minutes
 bench: $(MARK)-dev
 	$(BIN)/ptn bench sampling inference scaling startup data audit training --device cpu -o benchmarks
@@ -46,7 +50,7 @@ bench: $(MARK)-dev
 	$(BIN)/ptn bench --page docs/performance.md
 
 clean:
-	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -20,6 +21,16 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
     return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def nothing_at(kind: str, path: Path | str) -> InputError:
+    """The error for a path where no `kind` is.
+
+    >>> str(nothing_at("folder", "/photos"))
+    'no folder at /photos: check the path'
+    """
+    start = "" if Path(path).is_absolute() else f", which starts at {Path.cwd()}"
+    return InputError(f"no {kind} at {path}: check the path{start}")
 
 
 def check_choice(kind: str, value: str, known: Iterable[str]) -> None:

@@ -135,4 +135,4 @@ def test_an_onnx_file_of_another_size_is_named(ptn_cli, bees, tmp_path, monkeypa
     ptn.export_onnx(network, tmp_path / "other.onnx", images=torch.rand(2, 1, 20, 20))
     outcome = ptn_cli("audit", tmp_path / "other.onnx", "--dataset", "quickstart", "-o", tmp_path / "out")
     assert outcome.code == 2
-    assert "other.onnx takes (N, 1, 20, 20); got (2, 1, 42, 42): resize the images" in outcome.err
+    assert "other.onnx takes (N, 1, 20, 20); got (2, 1, 42, 42): bring the images to that" in outcome.err

@@ -34,6 +34,18 @@ def test_sim2mnist_needs_a_network_that_was_trained_on_it(ptn_cli, tmp_path):
     assert "is no polar network trained on sim2mnist: train sim2mnist/ptn_b/modern" in outcome.err
 
 
+def test_pictures_of_a_network_in_light_and_dark_and_for_print(ptn_cli, tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("mlxtend")
+    weights = tmp_path / "made.safetensors"
+    ptn.save_weights(ptn.create_model("ptn_s", image_size=36), weights)
+    outcome = ptn_cli("figures", "architecture", "--weights", weights, "-o", tmp_path, "--dark", "--format", "svg")
+    assert (outcome.code, outcome.err) == (0, "")
+    text = (tmp_path / "architecture.dark.svg").read_text(encoding="utf-8")
+    assert "ptn_s: 27,931 parameters" in text
+    assert "36 angles × 36 radii" in text
+
+
 def test_mistakes_are_one_line(ptn_cli, tmp_path, monkeypatch):
     monkeypatch.setenv("PTN_DATA", str(tmp_path))
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
@@ -41,6 +53,8 @@ def test_mistakes_are_one_line(ptn_cli, tmp_path, monkeypatch):
         "unknown figure 'azimut'; did you mean 'azimuth'": ["logpolar", "azimut"],
         "train the recipes of modelnet40 first": ["azimuth", "--results", tmp_path],
         "ptn data fetch modelnet40": ["cylinder"],
+        "unknown format 'gif'": ["logpolar", "--format", "gif"],
+        "no weights at": ["architecture", "--weights", tmp_path / "gone.safetensors"],
     }
     for says, arguments in mistakes.items():
         outcome = ptn_cli("figures", *arguments, "-o", tmp_path / "out")

@@ -71,7 +71,7 @@ def test_what_cannot_be_read_is_an_error_line_and_the_others_are_printed(ptn_cli
     assert outcome.out.splitlines() == [f"{path}\tbee\t75.0%" for path in pictures[:2]]
     first, second = outcome.err.splitlines()
     assert first.startswith(f"ptn: {text} is not an image")
-    assert second == f"ptn: no file at {tmp_path / 'none.png'}"
+    assert second == f"ptn: no file at {tmp_path / 'none.png'}: check the path"
     outcome = ptn_cli("predict", weights, pictures[0], text, "--json")
     assert outcome.code == 2
     good, bad = json.loads(outcome.out)

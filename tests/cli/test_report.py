@@ -68,6 +68,9 @@ def test_json_is_what_machines_are_promised(ptn_cli, results):
 def test_a_folder_that_is_not_there_means_that_all_is_missing(ptn_cli, tmp_path):
     outcome = ptn_cli("report", "--results", tmp_path / "none")
     assert outcome.code == 0
+    assert outcome.err == f"ptn: no records at {tmp_path / 'none'} yet: " + (
+        "`ptn train --results` and `ptn reproduce` write them\n"
+    )
     assert outcome.out.count("## ") == outcome.out.count("(no finished runs yet)") == len(TABLES)
     assert "missing" in outcome.out
 

@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     group.command("fetch")(fetch_files)
     group.command("check")(check_sets)
     group.command("show")(show_set)
+    group.command("example")(write_example)
     app.add_typer(group, name="data")
 
 
@@ -172,6 +173,22 @@ def show_set(
     with atomic_path(target) as temporary:
         sheet.save(temporary, format="PNG")
     print(target)
+
+
+def write_example(
+    folder: Annotated[Path, typer.Argument(help="Where to write it: a folder that is new or empty.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the patches.")] = 0,
+) -> None:
+    """Write a folder of images to train on: patches of photographs of brick, grass and gravel.
+
+    Turned by any angle and enlarged by 1 to 2, 64×64; training, validation and test patches come from parts of the
+    photographs that do not touch.
+    """
+    from ..data.textures import CLASSES, PATCHES, write_textures
+
+    count = write_textures(folder, seed=seed)
+    parts = ", ".join(f"{split} {count * len(CLASSES)}" for split, count in PATCHES.items())
+    print(f"{folder}: {count} images of {', '.join(CLASSES)} ({parts})")
 
 
 def _load(info: "DatasetInfo", split: str, doing: str) -> "Dataset | VoxelDataset":

@@ -10,6 +10,8 @@ import typer
 from ..errors import InputError, check_choice, optional_module
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..evaluation import Weights
 
 
@@ -30,8 +32,9 @@ def figures(
         list[str] | None,
         typer.Argument(
             metavar="FIGURE",
-            help="logpolar (digits turned and enlarged), sim2mnist (what a network sees there), cylinder (shapes "
-            "turned), azimuth (accuracy against it); by default all.",
+            help="logpolar (digits turned and enlarged), responses (group convolutions), architecture (a network "
+            "at work), moving (a film of a digit), sim2mnist (what a network sees there), cylinder (shapes turned), "
+            "azimuth (accuracy against it); by default all.",
             show_default=False,
         ),
     ] = None,
@@ -41,38 +44,96 @@ def figures(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="For sim2mnist: the network in this .safetensors file, instead of ptn_b.sim2mnist.",
+            help="For architecture, moving and sim2mnist: the network in this .safetensors file, instead of one that "
+            "is not trained, or of ptn_b.sim2mnist.",
             metavar="FILE",
             show_default=False,
         ),
     ] = None,
     dark: Annotated[bool, typer.Option("--dark", help="Light ink on dark paper, NAME.dark.png.")] = False,
+    kind: Annotated[str, typer.Option("--format", help="png, svg or pdf; films are WebP.")] = "png",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png.")] = Path(
         "out"
     ),
 ) -> None:
-    """Draw figures, each into a PNG file of its name, and print where they are."""
+    """Draw figures, each into a file of its name, and print where they are."""
     from ..evaluation import open_weights
     from ..reporting.figures import style
 
     for name in names or []:
         check_choice("figure", name, _FIGURES)
+    check_choice("format", kind, style.FORMATS)
     optional_module("matplotlib", "ptn[figures]")
     sources = Sources(results, None if weights is None else open_weights(weights))
     for name in dict.fromkeys(names or _FIGURES):
-        path = output / f"{name}{'.dark' if dark else ''}.png"
+        suffix = "webp" if name in _FILMS else kind
+        path = output / f"{name}{'.dark' if dark else ''}.{suffix}"
         with style.paper(dark=dark):
             _FIGURES[name](path, sources)
         print(path)
 
 
 def _logpolar(path: Path, sources: Sources) -> None:
-    from ..data.quickstart import load_digits
     from ..reporting.figures import logpolar
 
+    logpolar.draw(_digit(3), path)
+
+
+def _responses(path: Path, sources: Sources) -> None:
+    from ..reporting.figures import responses
+
+    responses.draw(_digit(4), path)
+
+
+def _architecture(path: Path, sources: Sources) -> None:
+    from ..geometry import similarity_warp
+    from ..models import create_model
+    from ..models.networks import Network
+    from ..reporting.figures import architecture
+
+    digits = tuple(map(str, range(10)))
+    model = create_model("ptn_b", image_size=42) if sources.weights is None else sources.weights.model
+    if not isinstance(model, Network) or len(model.input_shape) != 3:
+        raise InputError("the architecture is drawn of a network with a learned origin: take ptn_s, ptn_b or ptn_l")
+    channels, height, width = model.input_shape
+    side = min(height, width)
+    # away from the middle, so that there is an origin to find
+    image = similarity_warp(
+        _digit(4)[None, None],
+        scale=side / 42,
+        shift_px=side / 6,
+        size=(height, width),
+        interpolation="bicubic",
+    ).clamp(0, 1)[0]
+    trained = "" if sources.weights else ", not trained yet"
+    architecture.draw(
+        model,
+        image.expand(channels, -1, -1),
+        path,
+        title=f"{model.config.name}{trained}",
+        classes=sources.weights.class_names if sources.weights else digits,
+    )
+
+
+def _moving(path: Path, sources: Sources) -> None:
+    from ..models import OnnxModel
+    from ..reporting.figures import moving
+
+    if sources.weights is None:
+        frames = moving.film(_digit(4))
+    elif isinstance(sources.weights.model, OnnxModel):
+        raise InputError("the moving picture needs the .safetensors file that the ONNX file was made from")
+    else:
+        frames = moving.film(_digit(4), sources.weights.model, classes=sources.weights.class_names)
+    moving.draw(frames, path)
+
+
+def _digit(label: int) -> "Tensor":
+    """A real digit that comes with an installed package, (28, 28) in [0, 1]."""
+    from ..data.quickstart import load_digits
+
     source = load_digits()
-    three = source.images[int((source.labels == 3).nonzero()[0])].float() / 255
-    logpolar.draw(three, path)
+    return source.images[int((source.labels == label).nonzero()[0])].float() / 255
 
 
 def _sim2mnist(path: Path, sources: Sources) -> None:
@@ -130,7 +191,11 @@ _DIGITS, _SHOWN = 200, 9
 
 _FIGURES: dict[str, Callable[[Path, Sources], None]] = {
     "logpolar": _logpolar,
+    "responses": _responses,
+    "architecture": _architecture,
+    "moving": _moving,
     "sim2mnist": _sim2mnist,
     "cylinder": _cylinder,
     "azimuth": _azimuth,
 }
+_FILMS = ("moving",)

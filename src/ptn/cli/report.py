@@ -45,6 +45,11 @@ def report(
     from ..reporting.tables import build_tables, to_json
 
     records = load_records(results)
+    if not results.exists():
+        print(
+            f"ptn: no records at {results} yet: `ptn train --results` and `ptn reproduce` write them",
+            file=sys.stderr,
+        )
     rows: list[dict[str, Any]]
     if tables == ["own"]:
         from ..reporting.own import render_own, summarise_own

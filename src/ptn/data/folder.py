@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, nothing_at
 from .checks import check_seed
 from .dataset import Dataset
 from .formats.image import read_image
@@ -66,7 +66,9 @@ def load_folder(
         image_size: height and width of the images, or one number for both.
         channels: 1 for grey, 3 for colour; None for colour if any image of any split has it.
         fit: "resize" stretches an image to `image_size`; "pad" keeps its shape and adds black around it.
-        valid_fraction, test_fraction: how much of the training images goes to a split that has no folder.
+        valid_fraction: how much of the training images is for validation, if that has no folder.
+        test_fraction: the same for testing.
+        seed: which images those are.
 
     `meta` has "files" and "skipped" (paths under `root`), "source" and "sha256".
     """
@@ -114,7 +116,7 @@ def load_folder(
 def list_flat(root: Path) -> list[Path]:
     """The images that lie in a folder itself, in order of name; none where it has folders, which are classes."""
     if not root.is_dir():
-        raise InputError(f"no folder at {root}")
+        raise nothing_at("folder", root)
     entries = [path for path in root.iterdir() if not path.name.startswith(".")]
     if any(path.is_dir() for path in entries):
         return []
@@ -154,7 +156,7 @@ def _height_and_width(image_size: object) -> tuple[int, int]:
 def list_images(root: Path) -> dict[str, Listing]:
     """The files of the splits that have folders; "train" is among them, and has every class."""
     if not root.is_dir():
-        raise InputError(f"no folder at {root}")
+        raise nothing_at("folder", root)
     valid = root / "valid" if (root / "valid").is_dir() else root / "val"
     folders = {"train": root / "train", "valid": valid, "test": root / "test"}
     present = {split: folder for split, folder in folders.items() if folder.is_dir()}

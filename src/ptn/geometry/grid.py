@@ -17,10 +17,11 @@ class PolarGrid:
     """The sampling points of an `angles` × `radii` polar image around an origin.
 
     Convention (H = `angles` rows, W = `radii` columns, input image h × w):
-        - row y lies at angle 2πy/H, endpoint excluded, measured from +x towards +y (y points down);
-        - column x lies at radius r_min·(r_max/r_min)^(x/W) pixels (`law="log"`, the paper's with r_min = 1),
-          or at r_max·x/W pixels (`law="linear"`, which starts at the origin itself);
-        - `r_max_px=None` is half the diagonal of the input image, ½√(h²+w²).
+
+    - row y lies at angle 2πy/H, endpoint excluded, measured from +x towards +y (y points down);
+    - column x lies at radius r_min·(r_max/r_min)^(x/W) pixels (`law="log"`, the paper's with r_min = 1),
+      or at r_max·x/W pixels (`law="linear"`, which starts at the origin itself);
+    - `r_max_px=None` is half the diagonal of the input image, ½√(h²+w²).
 
     A rotation about the origin by 2πk/H rolls the rows by k; with the log law a dilation by s about the
     origin shifts the columns by W·ln s / ln(r_max/r_min).

@@ -55,7 +55,8 @@ def similarity_warp(
     polar image count; a turn by θ rolls the polar image around the middle by θ·angles/2π rows.
 
     Args:
-        rotation, scale: a number or one per image (N,).
+        rotation: a number or one per image (N,).
+        scale: a number or one per image (N,).
         shift_px: a number, or (x, y) per image (N, 2).
         backend: as in `polar_sample`.
     """

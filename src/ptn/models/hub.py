@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, optional_module
+from ..errors import InputError, nothing_at, optional_module
 from ..files import atomic_path, make_folder
 from .networks import Model
 from .zoo import ModelConfig, build, config_of, count_parameters, load_weights, parse_config, save_weights
@@ -65,7 +65,7 @@ def from_pretrained(
         folder = _download(name, revision=revision, token=token, local_files_only=local_files_only)
     model = build(_read_config(folder / CONFIG))
     if not (folder / WEIGHTS).is_file():
-        raise InputError(f"no weights at {folder / WEIGHTS}")
+        raise nothing_at("weights", folder / WEIGHTS)
     load_weights(model, folder / WEIGHTS)
     return model.eval()
 
@@ -84,7 +84,8 @@ def push_to_hub(
     """Upload a model of the zoo to "user/name" on the Hub, which is made if need be; returns its address.
 
     Args:
-        classes, metadata: see `save_pretrained`.
+        classes: see `save_pretrained`.
+        metadata: see `save_pretrained`.
         private: whether a new repository is; None leaves that to the Hub.
         token: by default the one that `hf auth login` keeps.
         revision: the branch to upload to, the main one by default.

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, optional_module
+from ..errors import InputError, nothing_at, optional_module
 from .networks import Explanation
 from .zoo import ModelConfig, parse_config
 
@@ -27,7 +27,7 @@ class OnnxModel(nn.Module):
         runtime = optional_module("onnxruntime", "ptn[export]")
         self.path = Path(path)
         if not self.path.is_file():
-            raise InputError(f"no ONNX file at {path}")
+            raise nothing_at("ONNX file", path)
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # errors: warnings are about how the file could be written better
@@ -76,7 +76,7 @@ class OnnxModel(nn.Module):
             side not in (None, found) for side, found in zip(self.shape, images.shape[1:], strict=True)
         ):
             wanted = _written([None, *self.shape])
-            raise InputError(f"{self.path} takes {wanted}; got {tuple(images.shape)}: resize the images")
+            raise InputError(f"{self.path} takes {wanted}; got {tuple(images.shape)}: bring the images to that")
         values: Any = images.detach().to("cpu", self._dtype).numpy()
         step = self._batch or max(1, len(values))
         parts = [self._run(values[start : start + step]) for start in range(0, max(1, len(values)), step)]

@@ -96,8 +96,8 @@ def polarize(
         radii: its columns, by default the width of the image.
         origin: "learned" by the paper's origin predictor, or the "center" of the image.
         layout: what an earlier call found for the same architecture and images; nothing is tried then.
-        others: as of `ptn.create_model("ptn_b")`. A learned origin is jittered by 2 pixels in training.
 
+    The other options are as of `ptn.create_model("ptn_b")`. A learned origin is jittered by 2 pixels in training.
     Images are normalised by the mean and deviation in the backbone's `pretrained_cfg`, where it has one as timm's
     have, or else not at all: see `set_normalization`.
     """
@@ -138,7 +138,10 @@ def wrap_network(network: nn.Module) -> list[nn.Module]:
             kind = type(layer).__name__
             raise InputError(f"cannot polarize {type(network).__name__}: layer {name} ({kind}) {error}") from error
     if not any(is_convolution(layer) for layer in layers):
-        raise InputError(f"cannot polarize {type(network).__name__}: it has no convolutions (torch.nn.Conv2d)")
+        kind = type(network).__name__
+        raise InputError(
+            f"cannot polarize {kind}: it has no convolutions (torch.nn.Conv2d); take a network that has"
+        )
     return layers
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, unknown_name
+from ..errors import InputError, nothing_at, unknown_name
 from ..files import save_tensors
 from . import builders
 from .networks import Model, Network, ScoreSum
@@ -109,8 +109,9 @@ def create_model(
     """The network called `name`: images in [0, 1] (N, C, H, W) -> logits (N, num_classes).
 
     Args:
-        num_classes, image_size, in_channels: None takes what the pretrained weights have, else 10, 28 and 1.
-            `image_size` is a number or (H, W); for voxels the side of the cube.
+        num_classes: None takes what the pretrained weights have, else 10.
+        image_size: a number or (H, W), for voxels the side of the cube; None takes what the weights have, else 28.
+        in_channels: None takes what the weights have, else 1.
         pretrained: a tag of shipped weights ("rotmnist", also as part of the name: "ptn_b.rotmnist"), or the
             path of a `.safetensors` file that `save_weights` wrote. Another number of classes than theirs
             gets a fresh final layer.
@@ -188,7 +189,7 @@ def find_weights(name: str, pretrained: str | Path) -> Path:
     if _is_path(pretrained):
         path = Path(pretrained)
         if not path.is_file():
-            raise InputError(f"no weights at {path}")
+            raise nothing_at("weights", path)
         return path
     shipped = WEIGHTS / f"{name}.{pretrained}.safetensors"
     if not shipped.is_file():
@@ -233,7 +234,7 @@ def read_config(path: Path) -> ModelConfig:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise InputError(f"no weights at {path}")
+        raise nothing_at("weights", path)
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

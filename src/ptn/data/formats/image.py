@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import InputError
+from ...errors import InputError, nothing_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -33,7 +33,7 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
             kind = file.format
             picture = ImageOps.exif_transpose(file)
     except FileNotFoundError:
-        raise InputError(f"no file at {path}") from None
+        raise nothing_at("file", path) from None
     except (
         UnidentifiedImageError,
         OSError,

@@ -7,18 +7,16 @@ from typing import Any
 
 from ...evaluation import Audit, LayerError, Point
 from ...evaluation.consistency import Kind
-from ...files import atomic_path
+from .style import BLUE, GREEN, PURPLE, VERMILION, faint_grid, save
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart
-_BLUE, _VERMILION, _GREEN, _PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-_GREY = "0.45"
+_GREY = "0.5"
 _TITLES: dict[Kind, str] = {"rotation": "turned by", "scale": "scaled by", "shift": "shifted by (pixels)"}
-_LAYER_STYLES = ((_BLUE, "o"), (_VERMILION, "s"), (_GREEN, "^"), (_PURPLE, "D"))
+_LAYER_STYLES = ((BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"))
 _INCHES_PER_LAYER = 0.24
 
 
 def draw(audit: Audit, path: Path) -> None:
-    """Write the figure as a PNG: curves above, layers below where there are any."""
+    """Write the figure: curves above, layers below where there are any."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(error.layer for error in audit.layers))
@@ -33,8 +31,7 @@ def draw(audit: Audit, path: Path) -> None:
     labels = "" if audit.accuracy is None else f", {audit.accuracy:.1f}% right as they are"
     on = f"{audit.data}, " if audit.data else ""
     figure.suptitle(f"{_shortened(audit.model)} on {on}{audit.images:,} images{labels}", fontsize=12)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path)
 
 
 def _draw_curves(figure: Any, audit: Audit, kinds: Sequence[Kind]) -> None:
@@ -69,19 +66,18 @@ def _lines(points: Sequence[Point]) -> list[tuple[str, list[float], dict[str, An
         (
             "same answer as before",
             [point.transformed.consistency for point in points],
-            {"color": _BLUE, "marker": "o", "markersize": 4},
+            {"color": BLUE, "marker": "o", "markersize": 4},
         ),
     ]
     right = [point.transformed.accuracy for point in points if point.transformed.accuracy is not None]
     if right:
-        lines.append(("right answer", right, {"color": _VERMILION, "marker": "s", "markersize": 3.5}))
+        lines.append(("right answer", right, {"color": VERMILION, "marker": "s", "markersize": 3.5}))
     return lines
 
 
 def _dress(axis: Any, kind: Kind, amounts: Sequence[float]) -> None:
     axis.set_xlabel(_TITLES[kind])
-    axis.grid(color="0.9")
-    axis.spines[["top", "right"]].set_visible(False)
+    faint_grid(axis)
     if kind == "rotation" and amounts[-1] - amounts[0] > 180:
         axis.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
         axis.set_xlim(min(-4, amounts[0] - 4), max(364, amounts[-1] + 4))
@@ -117,9 +113,7 @@ def _draw_layers(figure: Any, layers: Sequence[LayerError], names: Sequence[str]
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.set_xlim(-0.02 * max(largest, 0.1), 1.05 * max(largest, 0.1))
     axis.set_xlabel("equivariance error: distance of the map from the transformed map, relative")
-    axis.grid(color="0.9")
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
+    faint_grid(axis)
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=9, ncols=3, loc="outside upper center")
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from ...files import atomic_path
 from ...training.recipes import is_outdated
 from ...training.records import Record
 from ..tables import newest
+from .style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, faint_grid, save
 
 UNTURNED = ", no rotation aug."
 """How the rows end of networks that were trained without turning the shapes."""
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 _MARKERS = "osD^vP"
 
 
@@ -54,7 +53,7 @@ def curves(records: Iterable[Record]) -> list[Curve]:
 
 
 def draw(records: Iterable[Record], path: Path) -> list[Curve]:
-    """Write the figure as a PNG and return its curves: those trained on turned shapes to the left, others right."""
+    """Write the figure and return its curves: those trained on turned shapes to the left, others right."""
     from matplotlib.figure import Figure
 
     made = curves(records)
@@ -79,12 +78,10 @@ def draw(records: Iterable[Record], path: Path) -> list[Curve]:
         axis.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
         axis.set_xlabel("test shapes turned about z by")
         axis.set_ylim(10 * math.floor((lowest - 3) / 10), 100.5)
-        axis.grid(color="0.9")
-        axis.spines[["top", "right"]].set_visible(False)
+        faint_grid(axis)
         axis.legend(frameon=False, fontsize=8, loc="lower center")
     axes[0].set_ylabel("instance accuracy (%)")
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path)
     return made
 
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...files import atomic_path
 from ...geometry import PolarGrid, cylindrical_sample, measure_shift, similarity_warp
+from .style import GREEN, YELLOW, save
 
 ROTATIONS = (0.0, 45.0, 90.0, 160.0, 250.0)
 
@@ -19,7 +19,6 @@ ROTATIONS = (0.0, 45.0, 90.0, 160.0, 250.0)
 _SIDE, _ABOVE = math.radians(30), math.radians(25)
 _PIXELS = 3.0
 _LIGHT = (-0.4, -0.7, 0.6)
-_GREEN, _YELLOW = "#009e73", "#f0e442"
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def render(volume: Tensor) -> NDArray[np.float64]:
 
 
 def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Turned]:
-    """Write the figure for `shapes`, names with solid volumes (size, size, size), as a PNG; return their turns."""
+    """Write the figure for `shapes`, names with solid volumes (size, size, size); return their turns."""
     from matplotlib.figure import Figure
 
     columns = len(ROTATIONS)
@@ -114,16 +113,15 @@ def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Turned]:
             upper[column].spines[:].set_visible(False)
             lower[column].imshow(unroll(turned.cylinders[column]).numpy(), cmap="magma", vmin=0, vmax=1)
             angles = turned.cylinders.shape[1]
-            lower[column].axvline(landmark, color=_YELLOW, linewidth=1.6)
-            lower[column].axvline((landmark + turned.columns[column]) % angles, color=_GREEN, linewidth=1.6)
+            lower[column].axvline(landmark, color=YELLOW, linewidth=1.6)
+            lower[column].axvline((landmark + turned.columns[column]) % angles, color=GREEN, linewidth=1.6)
             shift = f"{turned.columns[column]:.1f} columns, theory {turned.theory[column]:.1f}"
             lower[column].set_title(shift, fontsize=8)
         upper[0].set_ylabel(name.replace("_", " "), fontsize=10)
         lower[0].set_ylabel("z →", fontsize=9)
         lower[0].set_xlabel("angle →", fontsize=9)
     figure.suptitle("Turning about a vertical axis shifts the cylindrical image along the angle", fontsize=11)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path)
     return drawn
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...files import atomic_path
 from ...geometry import PolarGrid, measure_shift, polar_sample, similarity_warp
+from .style import GREEN, YELLOW, save
 
 CANVAS = 96
 ROTATIONS = (0.0, 40.0, 90.0, 130.0, 200.0, 290.0)
@@ -91,7 +91,7 @@ def summarise(shifts: Sequence[Shift]) -> list[tuple[str, ...]]:
 
 
 def draw(digit: Tensor, path: Path) -> list[Shift]:
-    """Write the figure for `digit` (H, W) in [0, 1] as a PNG and return the shifts it shows."""
+    """Write the figure for `digit` (H, W) in [0, 1] and return the shifts it shows."""
     from matplotlib.figure import Figure
 
     turned, dilated = turn(digit), dilate(digit)
@@ -109,13 +109,12 @@ def draw(digit: Tensor, path: Path) -> list[Shift]:
             name = f"turned {shift.amount:g}°" if shift.kind == "rotation" else f"enlarged {shift.amount:g}×"
             image.set_title(name, fontsize=9)
             unit = "rows" if shift.kind == "rotation" else "columns"
-            polar.set_title(f"{shift.measured:.2f} {unit}\ntheory {shift.theory:.2f}", fontsize=8)
+            polar.set_title(f"{shift.measured:z.2f} {unit}\ntheory {shift.theory:.2f}", fontsize=8)
     for row, label in enumerate(("image", "log-polar", "image", "log-polar")):
         axes[row, 0].set_ylabel(f"{label}\n← angle" if row % 2 else label, fontsize=9)
         axes[row, 0].set_xlabel("radius →" if row % 2 else "", fontsize=9)
     figure.suptitle("Turning is a vertical shift of the log-polar image, enlarging a horizontal one", fontsize=11)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path)
     return turned.shifts + dilated.shifts
 
 
@@ -128,5 +127,5 @@ def _mark(axis: Any, sequence: Transformed, index: int) -> None:
     else:
         start = int((sequence.polar[0].amax(dim=0) > 0.5).nonzero().max())  # where the ink ends
         line, end = axis.axvline, start + shift.measured
-    line(start, color="#f0e442", linewidth=1.6)
-    line(end, color="#009e73", linewidth=1.6)
+    line(start, color=YELLOW, linewidth=1.6)
+    line(end, color=GREEN, linewidth=1.6)

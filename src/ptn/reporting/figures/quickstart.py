@@ -11,15 +11,13 @@ from torch import Tensor
 
 from ...data import Dataset
 from ...evaluation import scores
-from ...files import atomic_path
 from ...geometry import origin_px, similarity_warp
 from ...models import Model
+from .style import BLUE, VERMILION, YELLOW, faint_grid, save
 
 ANGLES = tuple(range(0, 360, 15))
 """The turns in degrees at which accuracy is measured."""
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart
-_BLUE, _VERMILION, _YELLOW = "#0072b2", "#d55e00", "#f0e442"
 _DIGITS_AT_MOST = 300
 
 
@@ -54,7 +52,7 @@ def stays_in_view(images: Tensor) -> Tensor:
 
 
 def draw(polar: Contender, plain: Contender, test: Dataset, path: Path) -> None:
-    """Write the figure as a PNG: `polar` predicts origins, `plain` is what it is compared with.
+    """Write the figure: `polar` predicts origins, `plain` is what it is compared with.
 
     Above, a digit of each class with its origin, and its log-polar image; below, the accuracy of both on test
     digits that stay in view at every angle.
@@ -65,8 +63,7 @@ def draw(polar: Contender, plain: Contender, test: Dataset, path: Path) -> None:
     parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1))
     _draw_digits(parts[0], polar, plain, test)
     _draw_curves(parts[1], (polar, plain), test)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    save(figure, path)
 
 
 def _draw_digits(figure: Any, polar: Contender, plain: Contender, test: Dataset) -> None:
@@ -84,9 +81,9 @@ def _draw_digits(figure: Any, polar: Contender, plain: Contender, test: Dataset)
         image, log_polar = axes[:, column]
         image.imshow(images[column, 0].numpy(), cmap="gray", vmin=0, vmax=1)
         image.plot(x, y, "+", markersize=15, markeredgewidth=4, color="black")  # seen on white strokes too
-        image.plot(x, y, "+", markersize=14, markeredgewidth=2, color=_YELLOW)
+        image.plot(x, y, "+", markersize=14, markeredgewidth=2, color=YELLOW)
         log_polar.imshow(seen.polar_images[column, 0].numpy(), cmap="gray", vmin=0, vmax=1)
-        for line, (contender, color) in enumerate(((polar, _BLUE), (plain, _VERMILION))):
+        for line, (contender, color) in enumerate(((polar, BLUE), (plain, VERMILION))):
             answer = int(answers[line][column])
             mark = "" if answer == labels[column] else " ✗"
             # offsets in points from the upper edge of the image
@@ -112,7 +109,7 @@ def _draw_curves(figure: Any, contenders: Sequence[Contender], test: Dataset) ->
     axis = figure.subplots()
     around = (*ANGLES, 360)
     lowest = 100.0
-    for contender, color, marker in zip(contenders, (_BLUE, _VERMILION), "os", strict=True):
+    for contender, color, marker in zip(contenders, (BLUE, VERMILION), "os", strict=True):
         accuracies = accuracy_by_angle(contender.model, images, labels)
         label = f"{contender.title}: {contender.error:.1f}% error on all {len(test):,} test digits"
         axis.plot(around, (*accuracies, accuracies[0]), color=color, marker=marker, markersize=4, label=label)
@@ -122,7 +119,6 @@ def _draw_curves(figure: Any, contenders: Sequence[Contender], test: Dataset) ->
     axis.set_ylim(10 * math.floor((lowest - 3) / 10), 100.5)
     axis.set_xlabel("turned about the middle of the image by")
     axis.set_ylabel("accuracy (%)")
-    axis.grid(color="0.9")
-    axis.spines[["top", "right"]].set_visible(False)
+    faint_grid(axis)
     axis.legend(frameon=False, fontsize=10, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
     figure.suptitle(f"Accuracy at every angle, on {len(chosen)} test digits that stay in view", fontsize=11)

@@ -1,0 +1,59 @@
+"""What the site makes while it is built: the page of results from the records, and formulas as MathML."""
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from ptn.reporting.markdown import render_markdown
+from ptn.reporting.published import TABLES
+from ptn.reporting.tables import build_tables
+from ptn.training.records import read_records
+
+TABLES_PAGE = "results/tables.md"
+_INTRODUCTION = """---
+hide: [toc]
+---
+
+# Results
+
+Made from `results/*.jsonl` by `ptn report`, ours beside the published numbers. A row without finished runs is
+missing, not hidden; rows that are only quoted say so.
+
+"""
+_FORMULA = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FORMULA_IN_TEXT = re.compile(r"\$<code>(.*?)</code>\$", re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Every page in docs/results has its place below the tables."""
+    written = sorted(path.name for path in (Path(config.docs_dir) / "results").glob("*.md"))
+    section = next(entry["Results"] for entry in config.nav or [] if "Results" in entry)
+    section += [f"results/{name}" for name in written]
+    return config
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """The tables, made from the records as they are now."""
+    folder = Path(config.config_file_path).parent / "results"
+    records = [record for path in sorted(folder.glob("*.jsonl")) for record in read_records(path)]
+    tables = render_markdown(build_tables(records, list(TABLES)))
+    tables = re.sub(
+        r"^  - ", "    - ", tables, flags=re.MULTILINE
+    )  # how far the site wants lists in lists indented
+    files.append(File.generated(config, TABLES_PAGE, content=_INTRODUCTION + tables))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Formulas, written as on GitHub, become MathML, which browsers draw without a script."""
+    return _FORMULA.sub(lambda match: convert(match[1].strip(), display="block"), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """The same for formulas in the text, once it is clear what is text."""
+    return _FORMULA_IN_TEXT.sub(lambda match: convert(unescape(match[1])), html)

@@ -1,0 +1,42 @@
+"""The look that all pictures share: ink on light and on dark paper, and files that repeat."""
+
+import pytest
+
+from ptn.reporting.figures import style
+
+pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
+
+
+def draw(path):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2, 1))
+    axis = figure.subplots()
+    axis.plot([0, 1], [0, 1], color=style.BLUE)
+    style.faint_grid(axis)
+    style.save(figure, path)
+
+
+def test_ink_and_paper_change_places_in_the_dark(tmp_path):
+    from PIL import Image
+
+    corners = []
+    for dark in (False, True):
+        with style.paper(dark=dark):
+            draw(tmp_path / "made.png")
+            assert sum(int(style.ink()[i : i + 2], 16) for i in (1, 3, 5)) > 3 * 128 or not dark
+        corners.append(Image.open(tmp_path / "made.png").convert("L").getpixel((0, 0)))
+    assert corners[0] == 255
+    assert corners[1] < 30
+
+
+@pytest.mark.parametrize("kind", style.FORMATS)
+def test_the_suffix_says_the_format_and_a_file_repeats_bit_for_bit(kind, tmp_path):
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    made = []
+    for name in "ab":
+        with style.paper():
+            draw(tmp_path / f"{name}.{kind}")
+        made.append((tmp_path / f"{name}.{kind}").read_bytes())
+    assert made[0].startswith(starts[kind])
+    assert made[0] == made[1]
