@@ -33,8 +33,8 @@ def figures(
         typer.Argument(
             metavar="FIGURE",
             help="logpolar (digits turned and enlarged), responses (group convolutions), architecture (a network "
-            "at work), moving (a film of a digit), sim2mnist (what a network sees there), cylinder (shapes turned), "
-            "azimuth (accuracy against it); by default all.",
+            "at work), moving (a film of a digit), sim2mnist (what a network sees there), cylinder (shapes "
+            "turned), azimuth (accuracy against it); by default all.",
             show_default=False,
         ),
     ] = None,
@@ -44,8 +44,8 @@ def figures(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="For architecture, moving and sim2mnist: the network in this .safetensors file, instead of one that "
-            "is not trained, or of ptn_b.sim2mnist.",
+            help="For architecture, moving and sim2mnist: the network in this .safetensors file, instead of one "
+            "that is not trained, or of ptn_b.sim2mnist.",
             metavar="FILE",
             show_default=False,
         ),
