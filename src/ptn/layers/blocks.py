@@ -1,5 +1,6 @@
 """Convolutions that wrap around the angle, and the blocks that every network is made of."""
 
+import math
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -127,7 +128,7 @@ def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     The mean is linear too: what each tap of the kernel sees on average, times its weight. For stride 1 and padding
     that keeps the size.
     """
-    pixels = x[0, 0].numel()
+    pixels = math.prod(x.shape[2:])
     seen = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     for axis, kernel in enumerate(conv.kernel_size):
         wrapped = isinstance(conv, _Wrapping) and axis == 0

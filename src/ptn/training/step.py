@@ -81,7 +81,8 @@ class TrainingStep:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.wrong = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
-        parts: list[Callable[..., Any]] = [self._begin_step, classify, self._tally_step]
+        # functions, not methods: a step that held itself would outlive its last use, its graph and memory with it
+        parts: list[Callable[..., Any]] = [begin, classify, tally]
         self._begin, self._classify, self._tally = map(compiled, parts) if fused else parts
         self.graph: torch.cuda.CUDAGraph | None = None
         self.cost = 1.0
@@ -165,28 +166,31 @@ class TrainingStep:
 
     def _step(self) -> None:
         self.numbers.uniform_(generator=self.generator)
-        images, labels = self._begin()
+        images, labels = self._begin(self)
         loss, wrong = self._classify(self.network, images, labels, self.noise, self.recipe)
         self.optimiser.zero_grad(set_to_none=True)
         self.backward(loss)
         self.stepper.step()
         if self.average is not None:
             self.average.update()
-        self._tally(loss.detach(), wrong)
+        self._tally(self, loss.detach(), wrong)
 
-    def _begin_step(self) -> tuple[Tensor, Tensor]:
-        """Set the learning rate, and get the batch."""
-        self.lr.copy_(self.rates.index_select(0, self.count.clamp(max=len(self.rates) - 1))[0])
-        if self.origin_lr is not None:
-            self.origin_lr.copy_(torch.where(self.count[0] < self.delay, 0.0, self.lr))
-        return self.batches.load()
 
-    def _tally_step(self, loss: Tensor, wrong: Tensor) -> None:
-        bad = ~torch.isfinite(loss) & (self.first_bad < 0)
-        self.first_bad.copy_(torch.where(bad, self.count, self.first_bad))
-        self.loss_sum.add_(loss)
-        self.wrong.add_(wrong)
-        self.count.add_(1)
+def begin(step: TrainingStep) -> tuple[Tensor, Tensor]:
+    """Set the learning rate, and get the batch."""
+    step.lr.copy_(step.rates.index_select(0, step.count.clamp(max=len(step.rates) - 1))[0])
+    if step.origin_lr is not None:
+        step.origin_lr.copy_(torch.where(step.count[0] < step.delay, 0.0, step.lr))
+    return step.batches.load()
+
+
+def tally(step: TrainingStep, loss: Tensor, wrong: Tensor) -> None:
+    """Count the step, its loss and its mistakes."""
+    bad = ~torch.isfinite(loss) & (step.first_bad < 0)
+    step.first_bad.copy_(torch.where(bad, step.count, step.first_bad))
+    step.loss_sum.add_(loss)
+    step.wrong.add_(wrong)
+    step.count.add_(1)
 
 
 def classify(
