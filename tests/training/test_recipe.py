@@ -71,7 +71,8 @@ def test_ways_to_augment_that_are_not_used_leave_the_hash_alone():
     older = ("rotation_deg", "scale", "shift_px", "interpolation")
     known["augment"] = {key: known["augment"][key] for key in older}
     assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
-    for change in ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}):
+    changes = ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}, {"crop_px": 20})
+    for change in (*changes, {"padding": "border"}, {"invert": 0.5}, {"cutout_px": 4}):
         settings = {f"augment.{key}": value for key, value in change.items()}
         assert override(recipe, settings).sha256 != recipe.sha256
 
