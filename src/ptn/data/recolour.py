@@ -21,7 +21,7 @@ def recolour(
     invert: float = 0.0,
     cutout_px: int = 0,
 ) -> Tensor:
-    """`images` (N, C, H, W) in [0, 1], each changed by random numbers of its own, uniform in [0, 1): `noise` (N, 6).
+    """`images` (N, C, H, W) in [0, 1], each changed by random numbers of its own in [0, 1): `noise` (N, 6).
 
     A share `invert` of them is inverted; then the distance of colours from grey is multiplied by a factor of up to
     1 ± `saturation`, that of all pixels from their mean by up to 1 ± `contrast`, and up to ± `brightness` is added.
@@ -29,7 +29,9 @@ def recolour(
     [0, 1].
     """
     if images.dim() != 4 or noise.shape[1:] != (NUMBERS,):
-        raise InputError(f"expected images (N, C, H, W) and noise (N, {NUMBERS}); got {images.shape}, {noise.shape}")
+        raise InputError(
+            f"expected images (N, C, H, W) and noise (N, {NUMBERS}); got {images.shape}, {noise.shape}"
+        )
     light, spread, colour, flip, right, down = noise.unbind(dim=1)
     if invert:
         images = torch.where((flip < invert)[:, None, None, None], 1 - images, images)

@@ -113,7 +113,9 @@ def load_svhn(
     name = ("rotsvhn" if rotated else "svhn") + ("-minus" if minus else "")
     meta = {"source": source.name, "sha256": fingerprint(minus=minus, **made_from), **tensors}
     whole = Dataset(name, official, images, labels, classes, meta)
-    return whole if split == official else subset(whole, (held_out == (split == "valid")).nonzero()[:, 0], split=split)
+    return (
+        whole if split == official else subset(whole, (held_out == (split == "valid")).nonzero()[:, 0], split=split)
+    )
 
 
 def held_out_digits(count: int) -> Tensor:

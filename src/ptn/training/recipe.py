@@ -114,7 +114,9 @@ class AugmentSpec:
             _check(f"augment.{name}", given, 0 < smallest <= largest, "two positive numbers in order")
         _check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
         for name in ("brightness", "contrast", "saturation", "invert"):
-            _check(f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= 1, "at least 0 and at most 1")
+            _check(
+                f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= 1, "at least 0 and at most 1"
+            )
         _check("augment.cutout_px", self.cutout_px, self.cutout_px >= 0, "at least 0")
         _check("augment.crop_px", self.crop_px, self.crop_px is None or self.crop_px > 0, "positive")
         if self.composed and self.crop_px:
@@ -136,7 +138,7 @@ class AugmentSpec:
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
     def apply(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Warp | None]:
-        """Images changed as `noise` (N, `noise_per_image`) says, and the warp that a composed network has yet to do.
+        """Images changed as `noise` (N, `noise_per_image`) says, and the warp that is left to a composed network.
 
         Disturbed, warped and cropped, recoloured, in this order.
         """
