@@ -22,7 +22,8 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="TABLE",
-            help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, svhn, modelnet40; by default all.",
+            help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, svhn, svhn-holdout, modelnet40; "
+            "by default all.",
             show_default=False,
         ),
     ] = None,

@@ -12,7 +12,8 @@ def register(app: typer.Typer) -> None:
 
 def reproduce(
     table: Annotated[
-        str, typer.Argument(help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, svhn, modelnet40.")
+        str,
+        typer.Argument(help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, svhn, svhn-holdout, modelnet40."),
     ],
     forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = "paper,modern",
     seeds: Annotated[str, typer.Option(help="Seeds that every row should have.")] = "0-4",
@@ -75,5 +76,6 @@ _FILES = {
     "mnist-r": "mnist_variants",
     "mnist-rts": "mnist_variants",
     "sim2mnist": "mnist_variants",
+    "svhn-holdout": "svhn",
 }
 """Tables whose records share a file with others."""
