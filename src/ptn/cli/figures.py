@@ -18,14 +18,18 @@ def figures(
         list[str] | None,
         typer.Argument(
             metavar="FIGURE",
-            help="logpolar (digits turned and enlarged), cylinder (shapes turned), azimuth (accuracy against it); "
-            "by default all.",
+            help="logpolar (digits turned and enlarged), cylinder (shapes turned), azimuth (accuracy against it), "
+            "rotsvhn (house numbers turned), angles (accuracy against how far), origins (where a network looks in "
+            "them); by default all.",
             show_default=False,
         ),
     ] = None,
     results: Annotated[
         Path, typer.Option(help="Folder of records (*.jsonl), or one file of them.", metavar="FOLDER")
     ] = Path("results"),
+    weights: Annotated[
+        str, typer.Option(help="For origins: a .safetensors file of a PTN on house numbers, or a pretrained tag.")
+    ] = "ptn_resnet32.rotsvhn",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png.")] = Path(
         "out"
     ),
@@ -35,11 +39,11 @@ def figures(
         check_choice("figure", name, _FIGURES)
     for name in dict.fromkeys(names or _FIGURES):
         path = output / f"{name}.png"
-        _FIGURES[name](path, results)
+        _FIGURES[name](path, results, weights)
         print(path)
 
 
-def _logpolar(path: Path, results: Path) -> None:
+def _logpolar(path: Path, results: Path, weights: str) -> None:
     from ..data.quickstart import load_digits
     from ..reporting.figures import logpolar
 
@@ -48,7 +52,7 @@ def _logpolar(path: Path, results: Path) -> None:
     logpolar.draw(three, path)
 
 
-def _cylinder(path: Path, results: Path) -> None:
+def _cylinder(path: Path, results: Path, weights: str) -> None:
     import torch
 
     from ..data import VoxelDataset, load_dataset
@@ -68,15 +72,55 @@ def _cylinder(path: Path, results: Path) -> None:
     cylinder.draw(shapes, path)
 
 
-def _azimuth(path: Path, results: Path) -> None:
+def _azimuth(path: Path, results: Path, weights: str) -> None:
     from ..reporting.figures import azimuth
     from .report import load_records
 
     azimuth.draw(load_records(results), path)
 
 
-_FIGURES: dict[str, Callable[[Path, Path], None]] = {
+def _rotsvhn(path: Path, results: Path, weights: str) -> None:
+    from ..data.svhn import load_svhn
+    from ..reporting.figures import rotsvhn
+
+    rotsvhn.draw(
+        load_svhn("test"),
+        load_svhn("test", rotated=True),
+        load_svhn("test", rotated=True, size=48),
+        load_svhn("test", rotated=True, scale=(0.6, 1.0)),
+        path,
+    )
+
+
+def _angles(path: Path, results: Path, weights: str) -> None:
+    from ..reporting.figures import angles
+    from .report import load_records
+
+    angles.draw(load_records(results), path)
+
+
+def _origins(path: Path, results: Path, weights: str) -> None:
+    from ..data import Dataset, load_dataset
+    from ..evaluation import open_weights
+    from ..evaluation.classify import match_classes
+    from ..models import Network
+    from ..reporting.figures import origins
+
+    opened = open_weights(weights)
+    if not isinstance(opened.model, Network) or "svhn" not in (opened.dataset or ""):
+        raise InputError(f"{weights} is no network that was trained on house numbers: take one of rotsvhn")
+    digits = load_dataset(opened.dataset or "", "test", **opened.dataset_options)
+    if not isinstance(digits, Dataset):
+        raise InputError(f"{opened.dataset} has no images")
+    config = opened.model.config
+    origins.draw(opened.model, config.name, match_classes(digits, opened.class_names), path)
+
+
+_FIGURES: dict[str, Callable[[Path, Path, str], None]] = {
     "logpolar": _logpolar,
     "cylinder": _cylinder,
     "azimuth": _azimuth,
+    "rotsvhn": _rotsvhn,
+    "angles": _angles,
+    "origins": _origins,
 }
