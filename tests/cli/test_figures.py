@@ -19,6 +19,9 @@ def test_mistakes_are_one_line(ptn_cli, tmp_path, monkeypatch):
         "unknown figure 'azimut'; did you mean 'azimuth'": ["logpolar", "azimut"],
         "train the recipes of modelnet40 first": ["azimuth", "--results", tmp_path],
         "ptn data fetch modelnet40": ["cylinder"],
+        "ptn data fetch": ["rotsvhn"],
+        "train svhn and rotsvhn by the paper's recipe first": ["angles", "--results", tmp_path],
+        "no weights at": ["origins", "--weights", tmp_path / "none.safetensors"],
     }
     for says, arguments in mistakes.items():
         outcome = ptn_cli("figures", *arguments, "-o", tmp_path / "out")

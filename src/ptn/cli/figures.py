@@ -105,6 +105,8 @@ def _origins(path: Path, results: Path, weights: str) -> None:
     from ..evaluation.classify import match_classes
     from ..models import Network
     from ..reporting.figures import origins
+    from ..reporting.published import TABLES
+    from ..training.photo_recipes import TITLES
 
     opened = open_weights(weights)
     if not isinstance(opened.model, Network) or "svhn" not in (opened.dataset or ""):
@@ -112,8 +114,9 @@ def _origins(path: Path, results: Path, weights: str) -> None:
     digits = load_dataset(opened.dataset or "", "test", **opened.dataset_options)
     if not isinstance(digits, Dataset):
         raise InputError(f"{opened.dataset} has no images")
-    config = opened.model.config
-    origins.draw(opened.model, config.name, match_classes(digits, opened.class_names), path)
+    name = opened.model.config.name
+    title = f"{TITLES.get(name, name)} on {TABLES['svhn'].datasets[digits.name]}"
+    origins.draw(opened.model, title, match_classes(digits, opened.class_names), path)
 
 
 _FIGURES: dict[str, Callable[[Path, Path, str], None]] = {

@@ -13,6 +13,7 @@ from ...evaluation.compute import made_ready
 from ...files import atomic_path
 from ...geometry import origin_px
 from ...models import Explanation, Model
+from .rotsvhn import sharpest
 
 _BLUE, _VERMILION, _YELLOW = "#0072b2", "#d55e00", "#f0e442"
 _COLUMNS = 10
@@ -34,16 +35,13 @@ def draw(model: Model, title: str, digits: Dataset, path: Path) -> dict[str, flo
     """Write the figure as a PNG; return the median distance of origins from the middle, in pixels, by what is
     beside the digits.
 
-    Above, digits with another on either side, the network's heatmap and origin on them, and the log-polar images it
-    reads. Below, how far origins are from the middle of the box that the digit was cut by.
+    Above, digits with another beside them, the network's heatmap and origin, and the log-polar images it reads.
+    Below, how far origins are from the middle of the box that the digit was cut by.
     """
     from matplotlib.figure import Figure
 
     beside = neighbours(digits)
-    between = (beside == 2).nonzero()[:, 0]
-    if len(between) < _COLUMNS:
-        raise InputError(f"{digits.name} {digits.split} has too few digits between two others")
-    chosen = between[torch.linspace(0, len(between) - 1, _COLUMNS + 2)[1:-1].round().long()]
+    chosen = sharpest(digits, beside > 0, _COLUMNS)
     figure = Figure(figsize=(11.5, 6.6), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
     ready = made_ready(model)
@@ -55,7 +53,7 @@ def draw(model: Model, title: str, digits: Dataset, path: Path) -> dict[str, flo
     pixels = origin_px(torch.cat([origins for origins in found if origins is not None]), _size(digits))
     distance = (pixels - pixels.new_tensor([(side - 1) / 2 for side in reversed(_size(digits))])).norm(dim=1)
     medians = _draw_distances(parts[1], distance, beside[some])
-    figure.suptitle(f"Where {title} looks in {digits.name} {digits.split}", fontsize=12)
+    figure.suptitle(f"Where {title} looks, with other digits beside the one to be read", fontsize=12)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
     return medians
@@ -122,7 +120,7 @@ def _draw_distances(figure: Any, distance: Tensor, beside: Tensor) -> dict[str, 
         share = 100 * torch.arange(1, len(sorted_px) + 1) / len(sorted_px)
         label = f"{name}: {medians[name]:.1f} px in the median ({len(sorted_px):,} digits)"
         axis.plot(sorted_px.numpy(), share.numpy(), color=color, label=label)
-    axis.set_xlim(0, farthest)
+    axis.set_xlim(0, max(farthest, 0.1))
     axis.set_ylim(0, 100)
     axis.set_xlabel("distance of the origin from the middle of the digit's box (pixels)")
     axis.set_ylabel("digits within it (%)")

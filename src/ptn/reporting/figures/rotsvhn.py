@@ -9,24 +9,29 @@ import torch
 from torch import Tensor
 
 from ...data import Dataset
+from ...errors import InputError
 from ...files import atomic_path
 
 _SHARPEST = 200
-"""Digits of a class are shown from so many with the most contrast: among all, many are a blur to the eye."""
+"""Digits are shown from so many with the most contrast: among all, many are a blur to the eye."""
+
+
+def sharpest(dataset: Dataset, wanted: Tensor, count: int) -> Tensor:
+    """`count` digits of those that are `wanted`, bool (N,): with contrast, inside their photographs if possible."""
+    members = wanted.nonzero()[:, 0]
+    if len(members) < count:
+        raise InputError(f"{dataset.name} {dataset.split} has too few digits of a kind to show {count}")
+    contrast = dataset.images[members].float().std(dim=(1, 2, 3))
+    if "frac_outside" in dataset.meta:
+        contrast = torch.where(dataset.meta["frac_outside"][members] > 0, 0, contrast)
+    sharp = members[contrast.argsort(descending=True)[:_SHARPEST]].sort().values
+    # evenly spread over those, which are in the order of the data set
+    return sharp[torch.linspace(0, len(sharp) - 1, 2 * count + 1)[1::2].round().long()]
 
 
 def pick(dataset: Dataset, count: int) -> Tensor:
-    """`count` digits of each class, rows (count, classes) of indices: with contrast, inside their photographs."""
-    contrast = dataset.images.float().std(dim=(1, 2, 3))
-    if "frac_outside" in dataset.meta:
-        contrast = torch.where(dataset.meta["frac_outside"] > 0, 0, contrast)
-    columns = []
-    for label in range(len(dataset.classes)):
-        members = (dataset.labels == label).nonzero()[:, 0]
-        sharp = members[contrast[members].argsort(descending=True)[:_SHARPEST]].sort().values
-        # evenly spread over those, which are in the order of the data set
-        places = torch.linspace(0, len(sharp) - 1, 2 * count + 1)[1::2].round().long()
-        columns.append(sharp[places])
+    """`count` digits of each class, rows (count, classes) of indices."""
+    columns = [sharpest(dataset, dataset.labels == label, count) for label in range(len(dataset.classes))]
     return torch.stack(columns, dim=1)
 
 
