@@ -90,3 +90,14 @@ def test_a_crop_must_fit_into_the_images():
     recipe = find_recipe("svhn/resnet32/modern")
     with pytest.raises(InputError, match=r"augment.crop_px 50 is more than the images' 48"):
         tiny_run("svhn/resnet32/modern", augment=replace(recipe.augment, crop_px=50))
+
+
+@pytest.mark.parametrize("name", ["svhn/resnet32/modern", "rotsvhn/resnet32/modern", "rotsvhn/resnet32/modern+"])
+def test_augmentation_looks_at_no_value(name):
+    """On the meta device nothing has one: what runs there can be captured as a CUDA graph."""
+    spec = find_recipe(name).augment
+    side = 48 if spec.crop_px else 32
+    noise = torch.rand(4, spec.noise_per_image((3, side, side)), device="meta")
+    images, left = spec.apply(torch.rand(4, 3, side, side, device="meta"), noise)
+    assert images.shape == (4, 3, 32, 32)
+    assert left is None
