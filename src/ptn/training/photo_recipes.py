@@ -27,6 +27,8 @@ TRIALS: dict[str, dict[str, Any]] = {
 
 # wide as the tile, of which a turned one shows this disc; beyond it there is nothing to sample
 _WIDE = {"r_max_px": 24.0}
+# a digit among others: a heatmap that cannot vanish
+_MODERN_PTN = {"heatmap": "softplus"}
 # crops are cut from the whole tile, so that what comes in at the border is what was there
 _TILES = {"training_tiles": True}
 _LIGHT: dict[str, Any] = {
@@ -81,8 +83,7 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
     return replace(
         recipe,
         data=DataSpec(dataset, options=_TILES if upright else {}),
-        # a digit among others: a heatmap that cannot vanish
-        model=ModelSpec(model, {"heatmap": "softplus"} if ptn else {}),
+        model=ModelSpec(model, _MODERN_PTN if ptn else {}),
         optimiser=OptimiserSpec("sgd", lr=0.1, weight_decay=5e-4),
         schedule=ScheduleSpec("cosine", warmup=0.05),
         augment=AugmentSpec(
