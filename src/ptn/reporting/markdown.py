@@ -129,9 +129,8 @@ def _both(values: Iterable[str]) -> str:
 
 def _notes(table: Table, columns: Mapping[str, list[str]]) -> Iterator[str]:
     info = TABLES[table.name]
-    what = "Accuracy in %, over instances / over classes" if info.accuracy else "Test error in %"
     published = f" Published: {PAPER}." if "published" in columns else ""
-    yield f"{what}: mean ± sample standard deviation over n seeds.{published}"
+    yield f"{info.what}: mean ± sample standard deviation over n seeds.{published}"
     if "rotmnist" in info.datasets and "regenerated" in table.sources:
         yield _REGENERATED
     yield from info.notes

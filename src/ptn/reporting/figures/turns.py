@@ -79,7 +79,7 @@ def _plot(axis: Any, panel: Panel, titles: Sequence[str]) -> None:
     axis.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
     axis.grid(color="0.9")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8, loc="lower center")
+    axis.legend(frameon=False, fontsize=8, loc="best")
 
 
 def _seeds(count: int) -> str:
