@@ -37,6 +37,13 @@ def test_a_section_has_the_rows_the_hardware_and_what_was_left_out():
     assert "Left out: work: nobody (it is not here)." in text
 
 
+def test_what_a_graph_is_stands_below_the_rows_that_have_one():
+    found = report()
+    assert "CUDA graph" not in render(found, [])
+    found.details["calls_in_graph"] = 20
+    assert "A *CUDA graph* is 20 such calls recorded once and replayed" in render(found, [])
+
+
 def test_the_page_and_its_pictures(tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
     found = report("scaling")

@@ -1,10 +1,12 @@
 """Rows, what is left out, and the files they are kept in."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from ptn import InputError
-from ptn.bench import Bench, Effort, PeerMissing, file_name, read_report, write_report
+from ptn.bench import Bench, Effort, PeerMissing, file_name, read_report, report, write_report
 from ptn.bench.timing import Timing
 
 QUICK = Effort(seconds=0, rounds=2)
@@ -31,6 +33,33 @@ def test_a_row_for_every_peer_that_is_there_and_a_reason_for_those_that_are_not(
 def test_without_any_peer_our_own_time_stays(bench):
     bench.compare("adding", lambda: 1 + 1, {"nobody": absent})
     assert [(row.peer, row.peer_ms, row.ratio) for row in bench.rows] == [(None, None, None)]
+
+
+def test_on_a_gpu_plain_calls_and_graphs_have_rows_of_their_own(bench, monkeypatch):
+    """Without a GPU here, what needs one is stood in for."""
+
+    def capture(work, device):
+        if work() == "stubborn":
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+        return work
+
+    bench.device = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(report, "describe_device", lambda device: "a GPU")
+    monkeypatch.setattr(report, "peak_mib", lambda work, device: 7.0)
+    monkeypatch.setattr(report, "time_together", lambda works, *_: {who: Timing(40, (30, 50), 2) for who in works})
+    monkeypatch.setattr(report, "time_captured", lambda works, *_: {who: Timing(2, (1, 3), 2) for who in works})
+    monkeypatch.setattr(report, "capture", capture)
+    peers = {"peer": lambda: lambda: "willing", "other": lambda: lambda: "stubborn"}
+    bench.compare("adding", lambda: "ours", peers, memory=True, graph=True)
+    assert [(row.name, row.peer, row.ours_ms, row.ours_mib) for row in bench.rows] == [
+        ("adding, eager calls", "peer", 40.0, 7.0),
+        ("adding, eager calls", "other", 40.0, 7.0),
+        ("adding, CUDA graph", "peer", 2.0, None),
+    ]
+    reason = "it cannot be captured: operation not permitted"
+    assert bench.skipped == [{"name": "adding, CUDA graph", "peer": "other", "reason": reason}]
+    with pytest.raises(RuntimeError, match="not permitted"):
+        bench.compare("adding", lambda: "stubborn", {}, graph=True)
 
 
 def test_the_ratio_is_how_many_times_faster_ours_is(bench):

@@ -7,7 +7,15 @@ import time
 import pytest
 import torch
 
-from ptn.bench.timing import Effort, OtherWork, peak_mib, summarise, time_together
+from ptn.bench.timing import (
+    CALLS_IN_GRAPH,
+    Effort,
+    OtherWork,
+    capture,
+    peak_mib,
+    summarise,
+    time_together,
+)
 
 CPU = torch.device("cpu")
 
@@ -68,3 +76,17 @@ def test_other_processes_are_seen_and_our_own_work_is_not():
         busy = watch.cores()
         other.kill()
     assert busy > 0.1
+
+
+def test_the_calls_in_a_graph_share_its_time():
+    assert summarise([40.0, 20.0, 60.0]).shared_by(20).ms == 2.0
+    assert summarise([40.0, 20.0, 60.0]).shared_by(20).quartiles == (1.5, 2.5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_a_graph_does_the_work_when_it_is_replayed():
+    count = torch.zeros(1, device="cuda")
+    replay = capture(lambda: count.add_(1), torch.device("cuda"))
+    count.zero_()
+    replay()
+    assert count.item() == CALLS_IN_GRAPH

@@ -93,3 +93,16 @@ def test_it_compiles_into_one_graph():
         random.noise = torch.rand(random.noise_shape(32), device="cuda")
     compiled = torch.compile(model, fullgraph=True, dynamic=False)
     assert apart(compiled(images).detach(), model(images).detach()) < 1e-3
+
+
+def test_compiled_it_is_still_fused():
+    chain = chains(ptn.create_model("ptn_b").cuda().train())[0][1]
+    fuse_blocks(chain)
+    operators = []
+
+    def look(graph, inputs):
+        operators.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    torch.compile(chain, backend=look, fullgraph=True)(torch.rand(8, 1, 28, 28, device="cuda"))
+    assert any("block_chain" in name for name in operators)

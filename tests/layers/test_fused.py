@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ptn.layers import Blocks, ConvBlock, ResidualBlock
+from ptn.layers import Blocks, ConvBlock, ResidualBlock, fuse_blocks
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from ptn.layers.fused import can_fuse, run_blocks
+from ptn.layers.fused import can_run, can_stand_for, run_blocks
 
 
 def make_blocks(channels: Iterable[int], strides: Iterable[object], *, wrap: bool, kernel: int = 3) -> Blocks:
@@ -124,9 +124,35 @@ def test_the_input_needs_no_gradient():
     assert chain[0].conv.weight.grad is not None
 
 
-def test_on_a_cpu_the_blocks_run_themselves():
+def test_on_a_cpu_the_blocks_run_themselves(monkeypatch):
     chain = make_blocks((1, 16), (1,), wrap=True)
-    assert not can_fuse(chain, torch.randn(2, 1, 6, 6))
+    fuse_blocks(chain)
+    assert chain.fused
+    monkeypatch.setattr("ptn.layers.fused.run_blocks", None)
+    assert chain(torch.randn(2, 1, 6, 6)).shape == (2, 16, 6, 6)
+
+
+def test_other_blocks_stay_as_they_are():
+    volumes = Blocks(ConvBlock(1, 4, dims=3, wrap=True))
+    moving = make_blocks((1, 4), (1,), wrap=True)
+    moving[0].norm.momentum = None
+    for chain in (volumes, moving, Blocks(nn.Conv2d(1, 4, 3)), Blocks()):
+        assert not can_stand_for(chain)
+        fuse_blocks(chain)
+        assert not chain.fused
+
+
+def test_whether_it_can_run_does_not_change_when_it_is_compiled():
+    chain = make_blocks((1, 16), (1,), wrap=True)
+
+    def known(x):
+        return x + 1 if can_run(list(chain), x) else x
+
+    for x in (torch.zeros(2, 1, 6, 6), torch.zeros(2, 1, 6, 6, dtype=torch.float64)):
+        assert torch.equal(torch.compile(known, backend="eager", fullgraph=True, dynamic=False)(x), known(x))
+    assert known(torch.zeros(2, 1, 6, 6)).sum() > 0
+    chain.eval()
+    assert known(torch.zeros(2, 1, 6, 6)).sum() == 0
 
 
 @pytest.mark.slow

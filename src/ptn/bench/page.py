@@ -84,6 +84,12 @@ def render(report: Report, pictures: list[str]) -> str:
             "",
         ]
     lines += _table(report.rows)
+    if calls := report.details.get("calls_in_graph"):
+        lines += [
+            "*Eager calls* include what Python and torch do to start each kernel, ours and theirs. A *CUDA graph* "
+            f"is {calls} such calls recorded once and replayed, as `ptn train` runs its steps: the GPU's own time.",
+            "",
+        ]
     if bandwidth := report.details.get("bandwidth"):
         lines += [
             f"Forward on {bandwidth['shape']}: {bandwidth['sample_gb_per_second']:g} GB/s read and written, "

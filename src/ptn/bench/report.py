@@ -13,7 +13,7 @@ import torch
 from ..errors import InputError
 from ..files import atomic_path
 from ..training.records import describe_device, git_commit, timestamp
-from .timing import Effort, OtherWork, Timing, Work, peak_mib, time_together
+from .timing import Effort, OtherWork, Timing, Work, capture, peak_mib, time_captured, time_together
 
 
 class PeerMissing(Exception):  # noqa: N818
@@ -75,9 +75,13 @@ class Bench:
         peers: Mapping[str, Callable[[], Work]],
         *,
         memory: bool = False,
+        graph: bool = False,
         effort: Effort | None = None,
     ) -> None:
-        """Time `ours` beside each peer that its maker does not refuse with `PeerMissing`, all in one run."""
+        """Time `ours` beside each peer that its maker does not refuse with `PeerMissing`, all in one run.
+
+        With `graph`, on a GPU, twice: as plain calls, and as a CUDA graph, the way training runs its steps.
+        """
         contenders = {"": ours}
         for peer, make in peers.items():
             try:
@@ -86,10 +90,32 @@ class Bench:
                 self.skip(name, peer, str(reason))
         times = time_together(contenders, self.device, effort or self.effort)
         peaks = {who: peak_mib(work, self.device) if memory else None for who, work in contenders.items()}
-        if len(contenders) == 1:
-            self.add(name, times[""], ours_mib=peaks[""])
-        for peer in list(contenders)[1:]:
-            self.add(name, times[""], peer, times[peer], peaks[""], peaks[peer])
+        twice = graph and self.device.type == "cuda"
+        self._add_all(f"{name}, eager calls" if twice else name, times, peaks)
+        if twice:
+            name = f"{name}, CUDA graph"
+            graphs = self._captured(name, contenders)
+            self._add_all(name, time_captured(graphs, self.device, effort or self.effort), {})
+
+    def _captured(self, name: str, contenders: Mapping[str, Work]) -> dict[str, Work]:
+        """The contenders as CUDA graphs, without the peers that cannot be one."""
+        graphs = {}
+        for who, work in contenders.items():
+            try:
+                graphs[who] = capture(work, self.device)
+            except RuntimeError as error:
+                if not who:
+                    raise
+                self.skip(name, who, f"it cannot be captured: {str(error).partition(chr(10))[0]}")
+        return graphs
+
+    def _add_all(self, name: str, times: Mapping[str, Timing], peaks: Mapping[str, float | None]) -> None:
+        """A row for each peer, or one without."""
+        ours, *peers = times
+        if not peers:
+            self.add(name, times[ours], ours_mib=peaks.get(ours))
+        for peer in peers:
+            self.add(name, times[ours], peer, times[peer], peaks.get(ours), peaks.get(peer))
 
     def add(
         self,

@@ -10,7 +10,7 @@ from ..geometry import PolarGrid, polar_sample
 from . import samplers
 from .report import Bench
 from .samplers import Sampler
-from .timing import Effort, Work, time_together
+from .timing import CALLS_IN_GRAPH, Effort, Work, capture, time_captured, time_together
 
 # batch, channels, size: the images of SIM2MNIST as PTN samples them, and feature maps
 IMAGES, MAPS = (200, 1, 96), (64, 64, 64)
@@ -27,6 +27,7 @@ def measure(bench: Bench, *, images: Shape = IMAGES, maps: Shape = MAPS, large: 
         for to_images in (False, True):
             _measure_gradients(bench, shape, to_images)
     if bench.device.type == "cuda":
+        bench.details["calls_in_graph"] = CALLS_IN_GRAPH
         bench.details["bandwidth"] = measure_bandwidth(bench.device, bench.effort, large)
 
 
@@ -39,7 +40,7 @@ def _measure_forward(bench: Bench, shape: Shape) -> None:
         peers |= {name: partial(make, images, origin, grid) for name, make in IMAGE_PEERS.items()}
     name = f"polar_sample {describe(shape)}, forward"
     with torch.inference_mode():
-        bench.compare(name, lambda: polar_sample(images, origin, grid), peers, memory=True)
+        bench.compare(name, lambda: polar_sample(images, origin, grid), peers, memory=True, graph=True)
 
 
 def _forward(make: Callable[..., Sampler], images: Tensor, origin: Tensor, grid: PolarGrid) -> Work:
@@ -66,6 +67,7 @@ def _measure_gradients(bench: Bench, shape: Shape, to_images: bool) -> None:
         both_ways(lambda images, origin: polar_sample(images, origin, grid)),
         {name: peer(make) for name, make in TORCH_PEERS.items()},
         memory=True,
+        graph=True,
     )
 
 
@@ -90,7 +92,10 @@ def measure_bandwidth(device: torch.device, effort: Effort, shape: Shape) -> dic
             "sample": lambda: polar_sample(images, origin, grid),
             "copy": lambda: target.copy_(images),
         }
-        times = time_together(works, device, effort)
+        if device.type == "cuda":
+            times = time_captured({name: capture(work, device) for name, work in works.items()}, device, effort)
+        else:
+            times = time_together(works, device, effort)
     polar_bytes = images.element_size() * images.shape[0] * images.shape[1] * grid.angles * grid.radii
     sample = (images.nbytes + polar_bytes) / times["sample"].ms / 1e6
     copy = 2 * images.nbytes / times["copy"].ms / 1e6

@@ -12,6 +12,8 @@ import torch
 
 Work = Callable[[], object]
 
+# a graph of one short call would be timed for its start
+CALLS_IN_GRAPH = 20
 # a sample shorter than this is mostly the clock's and the launch's own time: work is repeated until it is not
 _SAMPLE_SECONDS = 0.002
 # threads of one contender keep spinning for a while after its work, and would take the cores from the next
@@ -35,6 +37,11 @@ class Timing:
     quartiles: tuple[float, float]
     rounds: int
 
+    def shared_by(self, calls: int) -> "Timing":
+        """What each of `calls` calls has of it."""
+        low, high = self.quartiles
+        return Timing(self.ms / calls, (low / calls, high / calls), self.rounds)
+
 
 def time_together(contenders: Mapping[str, Work], device: torch.device, effort: Effort) -> dict[str, Timing]:
     """The time of each contender, taken in turns so that what disturbs one disturbs all.
@@ -55,6 +62,27 @@ def time_together(contenders: Mapping[str, Work], device: torch.device, effort: 
             samples[name].append(1000 * _seconds(work, repeats[name], device))
         rounds += 1
     return {name: summarise(values) for name, values in samples.items()}
+
+
+def time_captured(contenders: Mapping[str, Work], device: torch.device, effort: Effort) -> dict[str, Timing]:
+    """The time of each contender that `capture` made, one call of it."""
+    times = time_together(contenders, device, effort)
+    return {name: timing.shared_by(CALLS_IN_GRAPH) for name, timing in times.items()}
+
+
+def capture(work: Work, device: torch.device) -> Work:
+    """`CALLS_IN_GRAPH` calls of `work` as one CUDA graph: replaying it leaves the host next to nothing to do."""
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for _ in range(CALLS_IN_GRAPH):
+            work()
+    return graph.replay
 
 
 def summarise(samples: list[float]) -> Timing:

@@ -40,6 +40,10 @@ def train(
     budget_seconds: Annotated[float | None, typer.Option(help="Stop at a checkpoint after so long.")] = None,
     at_once: Annotated[int, typer.Option(help="How many runs share a GPU at most.", min=1)] = 16,
     checkpoint_every: Annotated[int, typer.Option(help="Epochs between checkpoints.", min=1)] = 10,
+    fused: Annotated[
+        bool | None,
+        typer.Option(help="Compile the step: faster after a slow start. By default on a GPU, where it can be."),
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="Print the recipes' names and exit.")] = False,
 ) -> None:
@@ -72,6 +76,7 @@ def train(
         budget_seconds=budget_seconds,
         at_once=at_once,
         checkpoint_every=checkpoint_every,
+        fused=fused,
         tensorboard=tensorboard,
     )
     raise typer.Exit(code)
@@ -88,6 +93,7 @@ def run_session(
     budget_seconds: float | None = None,
     at_once: int = 16,
     checkpoint_every: int = 10,
+    fused: bool | None = None,
     tensorboard: bool = False,
 ) -> int:
     """Train `recipes` and tell the terminal about it. Returns 3 if stopped early, 1 if a run failed, else 0."""
@@ -113,6 +119,7 @@ def run_session(
         budget_seconds=budget_seconds,
         at_once=at_once,
         checkpoint_every=checkpoint_every,
+        fused=fused,
         results=results,
     )
     reporter = make_reporter()

@@ -26,12 +26,17 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int]) -> bool:
     (TRITON_INTERPRET=1 in the environment), slowly.
     """
     check_choice("backend", backend, BACKENDS)
-    if backend == "torch" or (backend == "auto" and (not images.is_cuda or torch.compiler.is_exporting())):
+    if backend == "torch" or (backend == "auto" and (not images.is_cuda or _exporting())):
         return False
     problem = _problem(images, size)
     if problem and backend == "triton":
         raise InputError(f"backend 'triton' {problem}")
     return problem is None
+
+
+def _exporting() -> bool:
+    """`torch.compiler.is_exporting`, which up to torch 2.11 says yes whenever `torch.compile` asks."""
+    return torch.compiler._is_exporting_flag
 
 
 def _problem(images: Tensor, size: tuple[int, int]) -> str | None:

@@ -62,9 +62,7 @@ def warp(
 
 def sample(images: Tensor, place: Tensor, turn: Tensor | None, factor: Tensor | None, points: Points) -> Tensor:
     """`images` read at the `points` of every sample's pose (see `launch.Pose`), differentiable in all of them."""
-    place = place.to(torch.float32)
-    turn, factor = (None if p is None else p.to(torch.float32) for p in (turn, factor))
-    tensors = (images, place, turn, factor)
+    tensors = (images, place.to(torch.float32), _float32(turn), _float32(factor))
     if torch._C._are_functorch_transforms_active():
         return _Dispatched.apply(*tensors, points)  # type: ignore[no-untyped-call]
     if torch.compiler.is_compiling() or _watched(*tensors):
@@ -74,10 +72,16 @@ def sample(images: Tensor, place: Tensor, turn: Tensor | None, factor: Tensor | 
     return _sample(*tensors, *points)
 
 
+def _float32(numbers: Tensor | None) -> Tensor | None:
+    return None if numbers is None else numbers.to(torch.float32)
+
+
 def _watched(*tensors: Tensor | None) -> bool:
     """Whether somebody wants to see operators rather than what they do: a subclass or a mode of torch."""
-    plain = (Tensor, torch.nn.Parameter)
-    return torch._C._len_torch_dispatch_stack() > 0 or any(t is not None and type(t) not in plain for t in tensors)
+    return torch._C._len_torch_dispatch_stack() > 0 or not {*map(type, tensors)} <= _PLAIN
+
+
+_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 
 
 class _Launched(torch.autograd.Function):
@@ -133,7 +137,8 @@ def _compute_gradients(
         gradients[0] = image_gradient(grad, *pose, ctx.shape, ctx.channels_last, *ctx.points)
     if to_place or to_turn or to_factor:
         sums = pose_gradient(grad, images, *pose, *ctx.points)
-        gradients[1] = sums[:, :2] if to_place else None
+        if to_place:
+            gradients[1] = sums if sums.shape[1] == 2 else sums[:, :2]
         gradients[2] = sums[:, 2] if to_turn else None
         gradients[3] = sums[:, 3] if to_factor else None
     return tuple(gradients)

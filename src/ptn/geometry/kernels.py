@@ -5,6 +5,9 @@ channels. Where channels lie side by side in memory a block is TILE_INNER of the
 otherwise it is one. Points, taps and weights are computed once for all blocks. The first axis of a tile is the
 column, because lanes run along it first: a warp reads 8 columns of 4 rows, a compact patch of the image.
 
+A store ends what may be read ahead, for the compiler cannot know that it goes elsewhere. So TILES_AT_ONCE tiles or
+BLOCKS_AT_ONCE blocks are read before the first of them is written.
+
 The point of (row, column) is centre + size·(u, v):
     - "log", "linear": (u, v) lies at angle(row) + turn and radius(column); the centre is `place`, an origin in
       [-1, 1], and the size is `factor`;
@@ -28,14 +31,11 @@ class Steps(NamedTuple):
     inner: int
 
 
-class Poses(NamedTuple):
-    """Pointers to (x, y), angle and factor of every sample, the last two with the step to the next, or None."""
+class PoseSteps(NamedTuple):
+    """How far it is in memory to the next sample's turn and factor."""
 
-    place: Any
-    turn: Any
-    turn_step: int
-    factor: Any
-    factor_step: int
+    turn: int
+    factor: int
 
 
 class Shape(NamedTuple):
@@ -61,14 +61,6 @@ class Channels(NamedTuple):
     inner: int
 
 
-class Share(NamedTuple):
-    """What one program works on."""
-
-    sample: Any
-    row: Any
-    lane: Any
-
-
 class Pose(NamedTuple):
     """Where one sample's points are: centre + size·(u, v), if all of it is finite."""
 
@@ -85,10 +77,13 @@ class Pose(NamedTuple):
 @triton.jit
 def sample_kernel(
     images,
-    image_steps,
     out,
+    place,
+    turn,
+    factor,
+    image_steps,
     out_steps,
-    poses,
+    pose_steps,
     shape,
     channels,
     LAW: tl.constexpr,
@@ -98,50 +93,63 @@ def sample_kernel(
     COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr,
     EVEN: tl.constexpr,
-    UNROLL: tl.constexpr,
+    TILES_AT_ONCE: tl.constexpr,
+    BLOCKS_AT_ONCE: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_INNER: tl.constexpr,
 ):
     """out = the images at the points; NaN for a sample whose pose is not finite."""
-    share = _share(shape, TILE_ROWS, TILE_COLUMNS, TILE_INNER)
-    pose = _pose(poses, share.sample, shape, LAW)
-    row_u, row_v = _row_terms(share.row, shape, pose, LAW)
-    images += share.sample.to(tl.int64) * image_steps.sample
-    out += share.sample.to(tl.int64) * out_steps.sample
-    for first in tl.range(0, COLUMNS, TILE_COLUMNS, loop_unroll_factor=UNROLL):
-        column = first + share.lane
-        x, y, _, _ = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
-        x0, tx = _first_tap(x, shape.width, MODE, BORDER)
-        y0, ty = _first_tap(y, shape.height, MODE, BORDER)
-        for block in range(BLOCKS):
-            outer, inner, exists = _block(block, channels, BLOCKS, TILE_INNER)
-            plane = images + outer * image_steps.outer + inner * image_steps.inner
-            value = 0.0
-            for i in tl.static_range(TAPS):
-                line = 0.0
-                for j in tl.static_range(TAPS):
-                    pixel, inside = _tap(plane, x0, j, y0, i, image_steps, shape, BORDER)
-                    if not EVEN:
-                        inside &= exists
-                    line += _weight(tx, j, MODE) * tl.load(pixel, inside, other=0.0).to(tl.float32)
-                value += _weight(ty, i, MODE) * line
-            value = tl.where(pose.finite, value, float("nan"))
-            target = out + outer * out_steps.outer + inner * out_steps.inner
-            target += share.row * out_steps.row + column * out_steps.column
-            here = (share.row < shape.rows) & (column < COLUMNS)
-            if not EVEN:
-                here &= exists
-            tl.store(target, value.to(out.dtype.element_ty), here)
+    sample, row = _share(shape, 1, TILE_ROWS, TILE_INNER)
+    pose = _pose(place, turn, factor, pose_steps, sample, shape, LAW)
+    row_u, row_v = _row_terms(row, shape, pose, LAW)
+    nothing = tl.where(pose.finite, 0.0, float("nan"))
+    images += sample.to(tl.int64) * image_steps.sample
+    out += sample.to(tl.int64) * out_steps.sample
+    for first in tl.range(0, COLUMNS, TILE_COLUMNS * TILES_AT_ONCE):
+        for block in tl.range(0, BLOCKS, BLOCKS_AT_ONCE):
+            fractions = ()
+            pixels = ()
+            for tile in tl.static_range(TILES_AT_ONCE):
+                column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                x, y, _, _ = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
+                x0, tx = _first_tap(x, shape.width, MODE, BORDER)
+                y0, ty = _first_tap(y, shape.height, MODE, BORDER)
+                fractions += (tx, ty)
+                for k in tl.static_range(BLOCKS_AT_ONCE):
+                    offset, exists = _block(block + k, channels, image_steps, BLOCKS, TILE_INNER)
+                    for i in tl.static_range(TAPS):
+                        for j in tl.static_range(TAPS):
+                            pixel, inside = _tap(images + offset, x0, j, y0, i, image_steps, shape, BORDER)
+                            if not EVEN:
+                                inside &= exists
+                            pixels += (tl.load(pixel, inside, other=0.0),)
+            for tile in tl.static_range(TILES_AT_ONCE):
+                column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                for k in tl.static_range(BLOCKS_AT_ONCE):
+                    value = nothing
+                    for i in tl.static_range(TAPS):
+                        line = 0.0
+                        for j in tl.static_range(TAPS):
+                            pixel = pixels[((tile * BLOCKS_AT_ONCE + k) * TAPS + i) * TAPS + j]
+                            line += _weight(fractions[2 * tile], j, MODE) * pixel.to(tl.float32)
+                        value += _weight(fractions[2 * tile + 1], i, MODE) * line
+                    target, here = _value_at(
+                        out, row, column, block + k, channels, out_steps, shape, COLUMNS, BLOCKS, EVEN, TILE_INNER
+                    )
+                    tl.store(target, value.to(out.dtype.element_ty), here)
 
 
 @triton.jit
 def image_gradient_kernel(
-    grad,
-    grad_steps,
     images,
+    grad,
+    place,
+    turn,
+    factor,
     image_steps,
-    poses,
+    grad_steps,
+    pose_steps,
     shape,
     channels,
     LAW: tl.constexpr,
@@ -151,46 +159,57 @@ def image_gradient_kernel(
     COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr,
     EVEN: tl.constexpr,
-    UNROLL: tl.constexpr,
+    TILES_AT_ONCE: tl.constexpr,
+    BLOCKS_AT_ONCE: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_INNER: tl.constexpr,
 ):
     """images += the share of every pixel in `grad`, the gradient to what `sample_kernel` wrote."""
-    share = _share(shape, TILE_ROWS, TILE_COLUMNS, TILE_INNER)
-    pose = _pose(poses, share.sample, shape, LAW)
-    row_u, row_v = _row_terms(share.row, shape, pose, LAW)
-    images += share.sample.to(tl.int64) * image_steps.sample
-    grad += share.sample.to(tl.int64) * grad_steps.sample
-    for first in tl.range(0, COLUMNS, TILE_COLUMNS, loop_unroll_factor=UNROLL):
-        column = first + share.lane
-        x, y, _, _ = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
-        x0, tx = _first_tap(x, shape.width, MODE, BORDER)
-        y0, ty = _first_tap(y, shape.height, MODE, BORDER)
-        for block in range(BLOCKS):
-            outer, inner, exists = _block(block, channels, BLOCKS, TILE_INNER)
-            here = (share.row < shape.rows) & (column < COLUMNS)
-            if not EVEN:
-                here &= exists
-            source = grad + outer * grad_steps.outer + inner * grad_steps.inner
-            source += share.row * grad_steps.row + column * grad_steps.column
-            g = tl.where(pose.finite, tl.load(source, here, other=0.0).to(tl.float32), 0.0)
-            plane = images + outer * image_steps.outer + inner * image_steps.inner
-            for i in tl.static_range(TAPS):
-                for j in tl.static_range(TAPS):
-                    pixel, inside = _tap(plane, x0, j, y0, i, image_steps, shape, BORDER)
-                    weight = _weight(ty, i, MODE) * _weight(tx, j, MODE)
-                    tl.atomic_add(pixel, weight * g, inside & here, sem="relaxed")
+    sample, row = _share(shape, 1, TILE_ROWS, TILE_INNER)
+    pose = _pose(place, turn, factor, pose_steps, sample, shape, LAW)
+    row_u, row_v = _row_terms(row, shape, pose, LAW)
+    images += sample.to(tl.int64) * image_steps.sample
+    grad += sample.to(tl.int64) * grad_steps.sample
+    for first in tl.range(0, COLUMNS, TILE_COLUMNS * TILES_AT_ONCE):
+        for block in tl.range(0, BLOCKS, BLOCKS_AT_ONCE):
+            slopes = ()
+            for tile in tl.static_range(TILES_AT_ONCE):
+                column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                for k in tl.static_range(BLOCKS_AT_ONCE):
+                    source, here = _value_at(
+                        grad, row, column, block + k, channels, grad_steps, shape, COLUMNS, BLOCKS, EVEN, TILE_INNER
+                    )
+                    slopes += (tl.load(source, here, other=0.0),)
+            for tile in tl.static_range(TILES_AT_ONCE):
+                column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                x, y, _, _ = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
+                x0, tx = _first_tap(x, shape.width, MODE, BORDER)
+                y0, ty = _first_tap(y, shape.height, MODE, BORDER)
+                for k in tl.static_range(BLOCKS_AT_ONCE):
+                    offset, exists = _block(block + k, channels, image_steps, BLOCKS, TILE_INNER)
+                    here = (row < shape.rows) & (column < COLUMNS)
+                    if not EVEN:
+                        here &= exists
+                    g = tl.where(pose.finite, slopes[tile * BLOCKS_AT_ONCE + k].to(tl.float32), 0.0)
+                    for i in tl.static_range(TAPS):
+                        for j in tl.static_range(TAPS):
+                            pixel, inside = _tap(images + offset, x0, j, y0, i, image_steps, shape, BORDER)
+                            weight = _weight(ty, i, MODE) * _weight(tx, j, MODE)
+                            tl.atomic_add(pixel, weight * g, inside & here, sem="relaxed")
 
 
 @triton.jit
 def pose_gradient_kernel(
-    grad,
-    grad_steps,
     images,
-    image_steps,
+    grad,
+    place,
+    turn,
+    factor,
     sums,
-    poses,
+    image_steps,
+    grad_steps,
+    pose_steps,
     shape,
     channels,
     LAW: tl.constexpr,
@@ -200,18 +219,22 @@ def pose_gradient_kernel(
     COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr,
     EVEN: tl.constexpr,
-    UNROLL: tl.constexpr,
+    TILES_AT_ONCE: tl.constexpr,
+    BLOCKS_AT_ONCE: tl.constexpr,
+    NUMBERS: tl.constexpr,
+    ROW_TILES: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_INNER: tl.constexpr,
-    NUMBERS: tl.constexpr,
 ):
-    """sums[program] = its share of the gradient to place and, where NUMBERS is 4, to turn and factor."""
-    share = _share(shape, TILE_ROWS, TILE_COLUMNS, TILE_INNER)
-    pose = _pose(poses, share.sample, shape, LAW)
-    row_u, row_v = _row_terms(share.row, shape, pose, LAW)
-    images += share.sample.to(tl.int64) * image_steps.sample
-    grad += share.sample.to(tl.int64) * grad_steps.sample
+    """sums[program] = its share of the gradient to place and, where NUMBERS is 4, to turn and factor.
+
+    A program works on ROW_TILES tiles one after the other, so that one may do for a whole sample.
+    """
+    sample, first_row = _share(shape, ROW_TILES, TILE_ROWS, TILE_INNER)
+    pose = _pose(place, turn, factor, pose_steps, sample, shape, LAW)
+    images += sample.to(tl.int64) * image_steps.sample
+    grad += sample.to(tl.int64) * grad_steps.sample
     if TILE_INNER == 1:
         nothing = tl.zeros([TILE_COLUMNS, TILE_ROWS], tl.float32)
     else:
@@ -220,40 +243,63 @@ def pose_gradient_kernel(
     along_y = nothing
     outwards = nothing
     around = nothing
-    for first in tl.range(0, COLUMNS, TILE_COLUMNS, loop_unroll_factor=UNROLL):
-        column = first + share.lane
-        x, y, u, v = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
-        x0, tx = _first_tap(x, shape.width, MODE, BORDER)
-        y0, ty = _first_tap(y, shape.height, MODE, BORDER)
-        for block in range(BLOCKS):
-            outer, inner, exists = _block(block, channels, BLOCKS, TILE_INNER)
-            here = (share.row < shape.rows) & (column < COLUMNS)
-            if not EVEN:
-                here &= exists
-            source = grad + outer * grad_steps.outer + inner * grad_steps.inner
-            source += share.row * grad_steps.row + column * grad_steps.column
-            g = tl.where(pose.finite, tl.load(source, here, other=0.0).to(tl.float32), 0.0)
-            plane = images + outer * image_steps.outer + inner * image_steps.inner
-            slope_x = 0.0
-            slope_y = 0.0
-            for i in tl.static_range(TAPS):
-                line = 0.0
-                line_slope = 0.0
-                for j in tl.static_range(TAPS):
-                    pixel, inside = _tap(plane, x0, j, y0, i, image_steps, shape, BORDER)
-                    value = tl.load(pixel, inside & here, other=0.0).to(tl.float32)
-                    line += _weight(tx, j, MODE) * value
-                    line_slope += _slope(tx, j, MODE) * value
-                slope_x += _weight(ty, i, MODE) * line_slope
-                slope_y += _slope(ty, i, MODE) * line
-            if BORDER and MODE == "bilinear":  # held at the edge, whichever way the point moves
-                slope_x = tl.where((x > 0) & (x < shape.width - 1), slope_x, 0.0)
-                slope_y = tl.where((y > 0) & (y < shape.height - 1), slope_y, 0.0)
-            along_x += g * slope_x
-            along_y += g * slope_y
-            if NUMBERS == 4:
-                outwards += g * (slope_x * u + slope_y * v)
-                around += g * (slope_y * u - slope_x * v)
+    for row_tile in tl.range(0, ROW_TILES):
+        row = first_row + row_tile * TILE_ROWS
+        row_u, row_v = _row_terms(row, shape, pose, LAW)
+        for first in tl.range(0, COLUMNS, TILE_COLUMNS * TILES_AT_ONCE):
+            for block in tl.range(0, BLOCKS, BLOCKS_AT_ONCE):
+                points = ()
+                slopes = ()
+                pixels = ()
+                for tile in tl.static_range(TILES_AT_ONCE):
+                    column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                    x, y, u, v = _point(row_u, row_v, column, shape, pose, COLUMNS, LAW)
+                    x0, tx = _first_tap(x, shape.width, MODE, BORDER)
+                    y0, ty = _first_tap(y, shape.height, MODE, BORDER)
+                    points += ((x, y, u, v, tx, ty),)
+                    for k in tl.static_range(BLOCKS_AT_ONCE):
+                        source, here = _value_at(
+                            grad,
+                            row,
+                            column,
+                            block + k,
+                            channels,
+                            grad_steps,
+                            shape,
+                            COLUMNS,
+                            BLOCKS,
+                            EVEN,
+                            TILE_INNER,
+                        )
+                        slopes += (tl.load(source, here, other=0.0),)
+                        offset, _ = _block(block + k, channels, image_steps, BLOCKS, TILE_INNER)
+                        for i in tl.static_range(TAPS):
+                            for j in tl.static_range(TAPS):
+                                pixel, inside = _tap(images + offset, x0, j, y0, i, image_steps, shape, BORDER)
+                                pixels += (tl.load(pixel, inside & here, other=0.0),)
+                for tile in tl.static_range(TILES_AT_ONCE):
+                    x, y, u, v, tx, ty = points[tile]
+                    for k in tl.static_range(BLOCKS_AT_ONCE):
+                        slope_x = 0.0
+                        slope_y = 0.0
+                        for i in tl.static_range(TAPS):
+                            line = 0.0
+                            line_slope = 0.0
+                            for j in tl.static_range(TAPS):
+                                pixel = pixels[((tile * BLOCKS_AT_ONCE + k) * TAPS + i) * TAPS + j].to(tl.float32)
+                                line += _weight(tx, j, MODE) * pixel
+                                line_slope += _slope(tx, j, MODE) * pixel
+                            slope_x += _weight(ty, i, MODE) * line_slope
+                            slope_y += _slope(ty, i, MODE) * line
+                        if BORDER and MODE == "bilinear":  # held at the edge, whichever way the point moves
+                            slope_x = tl.where((x > 0) & (x < shape.width - 1), slope_x, 0.0)
+                            slope_y = tl.where((y > 0) & (y < shape.height - 1), slope_y, 0.0)
+                        g = tl.where(pose.finite, slopes[tile * BLOCKS_AT_ONCE + k].to(tl.float32), 0.0)
+                        along_x += g * slope_x
+                        along_y += g * slope_y
+                        if NUMBERS == 4:
+                            outwards += g * (slope_x * u + slope_y * v)
+                            around += g * (slope_y * u - slope_x * v)
 
     sums += (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * NUMBERS
     sum_x = tl.sum(along_x)
@@ -274,21 +320,42 @@ def pose_gradient_kernel(
 
 
 @triton.jit
-def _share(shape, TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr):
-    """This program's sample, its rows and the first of its columns."""
-    tiles = tl.cdiv(shape.rows, TILE_ROWS)
-    sample = tl.program_id(0) // tiles
-    row = (tl.program_id(0) % tiles) * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    lane = tl.arange(0, TILE_COLUMNS)
-    if TILE_INNER == 1:
-        return Share(sample, row[None, :], lane[:, None])
-    else:
-        return Share(sample, row[None, :, None], lane[:, None, None])
+def separate_kernel(side_by_side, apart, PIXELS, CHANNELS, TILE_PIXELS: tl.constexpr, TILE_CHANNELS: tl.constexpr):
+    """apart (N, CHANNELS, PIXELS) = side_by_side (N, PIXELS, CHANNELS), a tile of it a program."""
+    across = tl.cdiv(CHANNELS, TILE_CHANNELS)
+    pixel = (tl.program_id(0) // across * TILE_PIXELS + tl.arange(0, TILE_PIXELS))[:, None]
+    channel = (tl.program_id(0) % across * TILE_CHANNELS + tl.arange(0, TILE_CHANNELS))[None, :]
+    first = tl.program_id(1).to(tl.int64) * PIXELS * CHANNELS
+    exists = (pixel < PIXELS) & (channel < CHANNELS)
+    values = tl.load(side_by_side + first + (pixel * CHANNELS + channel), exists)
+    tl.store(apart + first + (channel * PIXELS + pixel), values.to(apart.dtype.element_ty), exists)
 
 
 @triton.jit
-def _block(index, channels, BLOCKS: tl.constexpr, TILE_INNER: tl.constexpr):
-    """This program's block of channels `index`: which outer one, which inner ones, and whether they exist."""
+def _share(shape, ROW_TILES: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_INNER: tl.constexpr):
+    """This program's sample, and the rows of the first of its ROW_TILES tiles."""
+    programs = tl.cdiv(shape.rows, ROW_TILES * TILE_ROWS)
+    sample = tl.program_id(0) // programs
+    row = (tl.program_id(0) % programs) * (ROW_TILES * TILE_ROWS) + tl.arange(0, TILE_ROWS)
+    if TILE_INNER == 1:
+        return sample, row[None, :]
+    else:
+        return sample, row[None, :, None]
+
+
+@triton.jit
+def _columns(tile, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr):
+    """The columns of a tile, counted from the first one's."""
+    column = tile * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+    if TILE_INNER == 1:
+        return column[:, None]
+    else:
+        return column[:, None, None]
+
+
+@triton.jit
+def _block(index, channels, steps, BLOCKS: tl.constexpr, TILE_INNER: tl.constexpr):
+    """Where this program's block of channels `index` is in memory, and whether they exist."""
     per_outer = tl.cdiv(channels.inner, TILE_INNER)
     block = tl.program_id(1) * BLOCKS + index
     outer = block // per_outer
@@ -296,21 +363,43 @@ def _block(index, channels, BLOCKS: tl.constexpr, TILE_INNER: tl.constexpr):
     if TILE_INNER > 1:
         inner += tl.arange(0, TILE_INNER)[None, None, :]
     exists = (outer < channels.outer) & (inner < channels.inner)
-    return outer, inner, exists
+    return outer * steps.outer + inner * steps.inner, exists
 
 
 @triton.jit
-def _pose(poses, sample, shape, LAW: tl.constexpr):
+def _value_at(
+    out,
+    row,
+    column,
+    block,
+    channels,
+    steps,
+    shape,
+    COLUMNS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    EVEN: tl.constexpr,
+    TILE_INNER: tl.constexpr,
+):
+    """Where the output has the values of a tile, and whether it has them."""
+    offset, exists = _block(block, channels, steps, BLOCKS, TILE_INNER)
+    here = (row < shape.rows) & (column < COLUMNS)
+    if not EVEN:
+        here &= exists
+    return out + offset + (row * steps.row + column * steps.column), here
+
+
+@triton.jit
+def _pose(place, turn, factor, steps, sample, shape, LAW: tl.constexpr):
     """The pose of a sample; any that is finite in place of one that is not, whose values nobody gets to see."""
-    x = tl.load(poses.place + 2 * sample)
-    y = tl.load(poses.place + 2 * sample + 1)
+    x = tl.load(place + 2 * sample)
+    y = tl.load(place + 2 * sample + 1)
     finite = (tl.abs(x) < float("inf")) & (tl.abs(y) < float("inf"))
     size = 1.0
-    if poses.turn is not None:
-        angle = tl.load(poses.turn + sample * poses.turn_step)
+    if turn is not None:
+        angle = tl.load(turn + sample * steps.turn)
         finite = finite & (tl.abs(angle) < float("inf"))
-    if poses.factor is not None:
-        size = tl.load(poses.factor + sample * poses.factor_step)
+    if factor is not None:
+        size = tl.load(factor + sample * steps.factor)
         finite = finite & (tl.abs(size) < float("inf"))
         size = tl.where(finite, size, 1.0)
         if LAW == "plane":
@@ -319,7 +408,7 @@ def _pose(poses, sample, shape, LAW: tl.constexpr):
     y = tl.where(finite, y, 0.0)
     cos = 1.0
     sin = 0.0
-    if poses.turn is not None:
+    if turn is not None:
         angle = tl.where(finite, angle, 0.0)
         cos = tl.cos(angle)
         sin = tl.sin(angle)

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -123,14 +124,24 @@ def make_norm(channels: int, *, dims: Literal[2, 3] = 2) -> nn.BatchNorm2d | nn.
 def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     """`conv(x)` averaged over all positions, without computing it at any: (N, in, …) -> (N, out).
 
-    The mean is linear too: what each tap of the kernel sees on average, times its weight. For stride 1.
+    The mean is linear too: what each tap of the kernel sees on average, times its weight. For stride 1 and padding
+    that keeps the size.
     """
-    if max(conv.kernel_size) == 1:
-        return F.linear(x.flatten(2).mean(dim=2), conv.weight.flatten(1), conv.bias)
-    padded = conv.pad(x) if isinstance(conv, _Wrapping) else F.pad(x, _both_sides(conv.padding))
-    average = F.avg_pool2d if x.dim() == 4 else F.avg_pool3d
-    seen = average(padded, [n - k + 1 for n, k in zip(padded.shape[2:], conv.kernel_size, strict=True)], stride=1)
-    return F.linear(seen.flatten(1), conv.weight.flatten(1), conv.bias)
+    pixels = x[0, 0].numel()
+    seen = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    for axis, kernel in enumerate(conv.kernel_size):
+        wrapped = isinstance(conv, _Wrapping) and axis == 0
+        seen = _sums_seen(seen, kernel, wrapped=wrapped)
+    return F.linear(seen.flatten(1) / pixels, conv.weight.flatten(1), conv.bias)
+
+
+def _sums_seen(x: Tensor, kernel: int, *, wrapped: bool) -> Tensor:
+    """Sums over what each tap of a kernel sees along the first axis: (N, C, n, …) -> (N, C, …, kernel)."""
+    if wrapped:
+        return x.sum(dim=2)[..., None].expand(*x.shape[:2], *x.shape[3:], kernel)
+    size = x.shape[2]
+    starts = [tap - (kernel - 1) // 2 for tap in range(kernel)]
+    return torch.stack([x[:, :, max(0, start) : max(0, size + start)].sum(dim=2) for start in starts], dim=-1)
 
 
 class ConvBlock(nn.Module):
@@ -164,20 +175,27 @@ class Blocks(nn.Sequential):
         if self.fused and x.is_cuda:
             from . import fused
 
-            if fused.can_fuse(self, x):
-                return fused.run_blocks([b for b in self if isinstance(b, ConvBlock | ResidualBlock)], x)
+            blocks: list[Any] = list(self)
+            if fused.can_run(blocks, x):
+                return fused.run_blocks(blocks, x)
         for block in self:
             x = block(x)
         return x
 
 
 def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
-    """Let all chains of blocks in `model` run as few kernels where they can: on a GPU, with Triton installed."""
+    """Let all chains of plain blocks in `model` run as few kernels on a GPU, with Triton installed."""
     if fused and find_spec("triton") is None:
         raise InputError("fused blocks need Triton, which comes with torch for GPUs: pip install triton")
     for module in model.modules():
         if isinstance(module, Blocks):
-            module.fused = fused
+            module.fused = fused and _can_fuse(module)
+
+
+def _can_fuse(blocks: Blocks) -> bool:
+    from . import fused
+
+    return fused.can_stand_for(blocks)
 
 
 class ResidualBlock(nn.Module):

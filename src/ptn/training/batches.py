@@ -55,7 +55,7 @@ class Resident:
     def load(self) -> tuple[Tensor, Tensor]:
         # capturing a step runs it a few times before any epoch starts, perhaps more often than an epoch has steps
         index = self.order.index_select(0, self.position % self.steps)[0]
-        self.position += 1
+        self.position.add_(1)
         images = self.images.index_select(0, index)
         return as_floats(images, self.voxels), self.labels.index_select(0, index)
 

@@ -11,7 +11,7 @@ from .recipe import OptimiserSpec, ScheduleSpec
 
 def make_optimiser(model: nn.Module, spec: OptimiserSpec, lr: Tensor) -> torch.optim.Optimizer:
     """The optimiser of `spec`, its rate read from the tensor `lr` at every step."""
-    decayed, spared = split_for_decay(model)
+    decayed, spared = split_for_decay(model) if spec.weight_decay else ([], list(model.parameters()))
     groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": spared, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
     if spec.kind == "sgd":

@@ -33,7 +33,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Where and how recipes are trained: nothing of this changes a result.
+    """Where and how recipes are trained: nothing of this changes a result, but for rounding in `fused` steps.
 
     `resume` goes on from checkpoints in `folder`, `fresh` throws them away; with neither, a run whose folder is
     not empty is an error. `at_once` bounds how many runs share a GPU. Records go to `folder`/records.jsonl, and
@@ -47,6 +47,7 @@ class SessionOptions:
     budget_seconds: float | None = None
     at_once: int = 16
     checkpoint_every: int = 10
+    fused: bool | None = None
     results: Path | None = None
     parallel: Parallel | None = None
 
@@ -153,6 +154,7 @@ def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data
             options.device,
             folder,
             parallel=options.parallel,
+            fused=options.fused,
             checkpoint_every=options.checkpoint_every,
             on_epoch=reporter.epoch if options.leads else None,
         )

@@ -1,5 +1,6 @@
 """One optimisation step: batch, augmentation, loss, gradients, weights. On a GPU, one captured CUDA graph."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -76,7 +77,8 @@ class TrainingStep:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.wrong = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
-        self._classify = compiled_classify() if fused else classify
+        parts: list[Callable[..., Any]] = [self._begin_step, classify, self._tally_step]
+        self._begin, self._classify, self._tally = map(compiled, parts) if fused else parts
         self.graph: torch.cuda.CUDAGraph | None = None
         self.cost = 1.0
 
@@ -142,39 +144,43 @@ class TrainingStep:
             for value in state.values():
                 value.zero_()
 
-    def _make_noise(self, batch: int) -> list[tuple[Tensor, Tensor]]:
-        """Pairs of (numbers for the whole batch, this shard's part of them), the first pair for augmentation."""
+    def _make_noise(self, batch: int) -> Tensor | None:
+        """Room for all random `numbers` of a step, of which layers take theirs; and the part for augmentation."""
         shapes: list[tuple[int, ...]] = []
         if self.recipe.augment.active:
             shapes.append((batch, self.recipe.augment.noise_per_image(self.batches.shape)))
         layers = random_layers(self.model)
         shapes += [layer.noise_shape(batch) for layer in layers]
-        pairs = []
-        for shape in shapes:
-            whole = torch.zeros(shape, device=self.device)
-            pairs.append((whole, whole.chunk(self.shard.world)[self.shard.rank]))
-        for layer, (_, part) in zip(reversed(layers), reversed(pairs), strict=False):
-            layer.noise = part
-        return pairs
+        self.numbers = torch.zeros(sum(math.prod(shape) for shape in shapes), device=self.device)
+        parts = self.numbers.split([math.prod(shape) for shape in shapes])
+        wholes = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        shares = [whole.chunk(self.shard.world)[self.shard.rank] for whole in wholes]
+        for layer, share in zip(reversed(layers), reversed(shares), strict=False):
+            layer.noise = share
+        return shares[0] if self.recipe.augment.active else None
 
     def _step(self) -> None:
-        for whole, _ in self.noise:
-            whole.uniform_(generator=self.generator)
-        self.lr.copy_(self.rates.index_select(0, self.count.clamp(max=len(self.rates) - 1))[0])
-        images, labels = self.batches.load()
-        noise = self.noise[0][1] if self.recipe.augment.active else None
-        loss, wrong = self._classify(self.network, images, labels, noise, self.recipe)
+        self.numbers.uniform_(generator=self.generator)
+        images, labels = self._begin()
+        loss, wrong = self._classify(self.network, images, labels, self.noise, self.recipe)
         self.optimiser.zero_grad(set_to_none=True)
         self.backward(loss)
         self.stepper.step()
         if self.average is not None:
             self.average.update()
-        loss = loss.detach()
+        self._tally(loss.detach(), wrong)
+
+    def _begin_step(self) -> tuple[Tensor, Tensor]:
+        """Set the learning rate, and get the batch."""
+        self.lr.copy_(self.rates.index_select(0, self.count.clamp(max=len(self.rates) - 1))[0])
+        return self.batches.load()
+
+    def _tally_step(self, loss: Tensor, wrong: Tensor) -> None:
         bad = ~torch.isfinite(loss) & (self.first_bad < 0)
         self.first_bad.copy_(torch.where(bad, self.count, self.first_bad))
-        self.loss_sum += loss
-        self.wrong += wrong
-        self.count += 1
+        self.loss_sum.add_(loss)
+        self.wrong.add_(wrong)
+        self.count.add_(1)
 
 
 def classify(
@@ -192,8 +198,8 @@ def classify(
     return loss, (logits.argmax(dim=1) != labels).sum()
 
 
-def compiled_classify() -> Callable[..., tuple[Tensor, Tensor]]:
-    """`classify` with what stands between its large kernels fused; one compilation serves all runs of a kind."""
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with what stands between its large kernels fused; one compilation serves all runs of a kind."""
     # a fleet may have many kinds of networks, each of which is compiled for itself
     torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
-    return torch.compile(classify, fullgraph=True, dynamic=False)
+    return torch.compile(function, fullgraph=True, dynamic=False)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Run:
     """A recipe being trained: `steps()` goes on from wherever it stands, one optimisation step at a time.
 
     Equal recipes with equal seeds on equal hardware give equal weights, alone or in a fleet, interrupted or not.
+    `fused` has a step compiled, its blocks as few kernels: the same numbers to rounding. None: where it can be.
     """
 
     recipe: Recipe
@@ -63,7 +65,7 @@ class Run:
     folder: Path | None = None
     parallel: Parallel | None = None
     stream_data: bool | None = None
-    fused: bool = False
+    fused: bool | None = None
     checkpoint_every: int = 10
     on_epoch: Callable[["Run", Progress], None] | None = None
 
@@ -78,6 +80,8 @@ class Run:
         self.model = self._lay_out(build_model(recipe, train).to(self.device)).train()
         if self.parallel:
             synchronise_batch_norm(self.model)
+        if self.fused is None:
+            self.fused = self.parallel is None and can_fuse(self.model, self.device)
         if self.fused:
             fuse_blocks(self.model)
         self.steps_per_epoch = len(train) // self.batch
@@ -242,6 +246,12 @@ class Run:
     def _synchronise(self) -> None:
         if self.cuda_stream is not None:
             self.cuda_stream.synchronize()
+
+
+def can_fuse(model: Model, device: torch.device) -> bool:
+    """Whether a step of `model` is known to compile: our own networks for images, on a GPU with Triton."""
+    images = isinstance(model, Network) and len(model.input_shape) == 3
+    return images and device.type == "cuda" and find_spec("triton") is not None
 
 
 def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:

@@ -3,6 +3,6 @@
 Operators of `torch.library`, which `torch.compile` takes as they are. Imported only where Triton is installed.
 """
 
-from .run import can_fuse, run_blocks
+from .run import can_run, can_stand_for, run_blocks
 
-__all__ = ["can_fuse", "run_blocks"]
+__all__ = ["can_run", "can_stand_for", "run_blocks"]

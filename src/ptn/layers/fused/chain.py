@@ -7,23 +7,22 @@ import torch
 from torch import Tensor
 
 from .launch import (
-    Before,
     Layer,
     Relu,
+    WeightGradients,
     activate,
     channels_inside,
     convolve,
     follow_norm,
+    in_rows,
     input_gradient,
     join,
     normalise,
+    pad_input,
     pass_relu,
-    weight_gradient,
+    places,
+    spread,
 )
-
-# what follows a norm: the next convolution, which applies the ReLU itself; the ReLU; or a shortcut from before the
-# last convolution but one, and the ReLU over both
-NEXT, RELU, JOIN = 0, 1, 2
 
 
 def _layers(
@@ -31,7 +30,7 @@ def _layers(
 ) -> list[Layer]:
     size = (x.shape[2], x.shape[3])
     layers = []
-    for i, (weight, wrap) in enumerate(zip(weights, wraps, strict=True)):
+    for i, (weight, wrap) in enumerate(zip(in_rows(weights, x.dtype), wraps, strict=True)):
         layers.append(Layer(weight, (strides[2 * i], strides[2 * i + 1]), wrap, size, precision))
         size = layers[-1].out_size
     return layers
@@ -45,32 +44,32 @@ def block_chain(
     offsets: Sequence[Tensor],
     running: Sequence[Tensor],
     eps: Sequence[float],
-    ends: Sequence[int],
+    joins: Sequence[bool],
     strides: Sequence[int],
     wraps: Sequence[bool],
     precision: str,
 ) -> list[Tensor]:
-    """The last output; then every convolution's own (N, H, W, C); every norm (5, C); every output but the last.
+    """The last output; and in training every convolution's own (N, H, W, C), every norm (5, C), and every
+    convolution's input, padded.
 
-    `running` are norms to use instead of the batch's. `ends` say what follows each norm.
+    `running` are norms to use instead of the batch's. `joins` say which norms a shortcut is added to, before the
+    ReLU: from the input of the convolution before.
     """
-    start = channels_inside(x)
-    before = Before(start)
+    layers = _layers(x, weights, strides, wraps, precision)
+    inputs = [pad_input(channels_inside(x), layers[0])]
     maps: list[Tensor] = []
     norms: list[Tensor] = []
-    outputs: list[Tensor] = []
-    layers = _layers(x, weights, strides, wraps, precision)
-    for i, layer in enumerate(layers):
-        y, sums, pixels = convolve(layer, before, summed=not running)
-        norm = running[i] if running else normalise(y, sums, pixels, scales[i], offsets[i], eps[i])
-        before = Before(y, norm)
-        if ends[i] != NEXT:
-            start = activate(y, norm) if ends[i] == RELU else join(y, norm, start, layers[i - 1].stride[0])
-            before = Before(start)
-            outputs.append(start)
+    for i, (layer, following) in enumerate(zip(layers, [*layers[1:], None], strict=True)):
+        y, sums = convolve(layer, inputs[i], summed=not running)
+        norm = running[i] if running else normalise(y, sums, scales[i], offsets[i], eps[i])
+        if joins[i]:
+            inputs.append(join(y, norm, inputs[i - 1], layers[i - 1], following))
+        else:
+            inputs.append(activate(y, norm, following))
         maps.append(y)
         norms.append(norm)
-    return [outputs.pop().permute(0, 3, 1, 2), *maps, *([] if running else norms), *outputs]
+    last = inputs.pop().permute(0, 3, 1, 2)
+    return [last] if running else [last, *maps, *norms, *inputs]
 
 
 @block_chain.register_fake
@@ -81,97 +80,104 @@ def _(
     offsets: Sequence[Tensor],
     running: Sequence[Tensor],
     eps: Sequence[float],
-    ends: Sequence[int],
+    joins: Sequence[bool],
     strides: Sequence[int],
     wraps: Sequence[bool],
     precision: str,
 ) -> list[Tensor]:
     layers = _layers(x, weights, strides, wraps, precision)
-    maps = [x.new_empty(x.shape[0], *layer.out_size, layer.weight.shape[0]) for layer in layers]
-    norms = [] if running else [scale.new_empty(5, scale.shape[0]) for scale in scales]
-    outputs = [torch.empty_like(y) for y, end in zip(maps, ends, strict=True) if end != NEXT]
-    return [outputs.pop().permute(0, 3, 1, 2), *maps, *norms, *outputs]
+    count = x.shape[0]
+    maps = [x.new_empty(count, *layer.out_size, layer.channels) for layer in layers]
+    last = torch.empty_like(maps[-1]).permute(0, 3, 1, 2)
+    if running:
+        return [last]
+    norms = [scale.new_empty(5, scale.shape[0], dtype=torch.float32) for scale in scales]
+    inputs = [x.new_empty(count, *layer.padded_size.values(), layer.in_channels) for layer in layers]
+    return [last, *maps, *norms, *inputs]
 
 
 @torch.library.custom_op("ptn::block_chain_backward", mutates_args=())
 def block_chain_backward(
     dz: Tensor,
-    x: Tensor,
+    last: Tensor,
     weights: Sequence[Tensor],
     maps: Sequence[Tensor],
     norms: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    ends: Sequence[int],
+    inputs: Sequence[Tensor],
+    size: Sequence[int],
+    joins: Sequence[bool],
     strides: Sequence[int],
     wraps: Sequence[bool],
     precision: str,
     input_too: bool,
 ) -> list[Tensor]:
-    """The gradients of all weights; of all norms as (4, C), scale and offset the last two; and that of `x`."""
-    layers = _layers(x, weights, strides, wraps, precision)
-    befores = [Before(channels_inside(x))]
-    relus = []
-    written = list(outputs)
-    for y, norm, end in zip(maps, norms, ends, strict=True):
-        output = written.pop(0) if end != NEXT else None
-        befores.append(Before(y, norm) if output is None else Before(output))
-        relus.append(Relu(y, norm, output if end == JOIN else None))
-    du, sums = pass_relu(channels_inside(dz.to(x.dtype)), relus[-1])
-    weight_grads: list[Tensor] = []
+    """The gradients of all weights in one (see `places`); of all norms as (4, C), scale and offset the last two;
+    and of the input."""
+    layers = _layers(last.new_empty(0, 0, *size), weights, strides, wraps, precision)
+    outputs = [*inputs[1:], channels_inside(last)]
+    relus = [
+        Relu(y, norm, output if joined else None)
+        for y, norm, joined, output in zip(maps, norms, joins, outputs, strict=True)
+    ]
+    du, sums = pass_relu(channels_inside(dz.to(last.dtype)), relus[-1])
+    weight_grads = WeightGradients(layers, dz.shape[0], dz.device)
     norm_grads: list[Tensor] = []
     around = None
     for i in reversed(range(len(layers))):
-        after = follow_norm(maps[i], norms[i], du, sums)
-        weight_grads.append(weight_gradient(layers[i], befores[i], after))
-        norm_grads.append(after.slopes)
+        slopes = follow_norm(norms[i], du, sums)
+        dy = spread(layers[i], du, maps[i], norms[i], slopes)
+        weight_grads.add(i, dy, inputs[i])
+        norm_grads.append(slopes)
+        shortcut, around = around, du if joins[i] else None
         if i > 0 or input_too:
             relu = relus[i - 1] if i > 0 else None
-            du, sums = input_gradient(layers[i], befores[i].x, after, relu=relu, shortcut=around)
-        around = after.du if ends[i] == JOIN else None
-    return [*reversed(weight_grads), *reversed(norm_grads), *([du.permute(0, 3, 1, 2)] if input_too else [])]
+            du, sums = input_gradient(layers[i], dy, inputs[i], relu=relu, shortcut=shortcut)
+    return [weight_grads.sum(), *reversed(norm_grads), *([du.permute(0, 3, 1, 2)] if input_too else [])]
 
 
 @block_chain_backward.register_fake
 def _(
     dz: Tensor,
-    x: Tensor,
+    last: Tensor,
     weights: Sequence[Tensor],
     maps: Sequence[Tensor],
     norms: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    ends: Sequence[int],
+    inputs: Sequence[Tensor],
+    size: Sequence[int],
+    joins: Sequence[bool],
     strides: Sequence[int],
     wraps: Sequence[bool],
     precision: str,
     input_too: bool,
 ) -> list[Tensor]:
-    weight_grads = [
-        norm.new_empty(w.shape[0], w.shape[2], w.shape[3], w.shape[1]).permute(0, 3, 1, 2)
-        for w, norm in zip(weights, norms, strict=True)
-    ]
+    _, length = places([weight.numel() for weight in weights])
     slopes = [norm.new_empty(4, norm.shape[1]) for norm in norms]
-    inputs = [torch.empty_like(channels_inside(x)).permute(0, 3, 1, 2)] if input_too else []
-    return [*weight_grads, *slopes, *inputs]
+    first = last.new_empty(last.shape[0], *size, weights[0].shape[1]).permute(0, 3, 1, 2)
+    return [norms[0].new_empty(length), *slopes, *([first] if input_too else [])]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    x, weights, *_, ends, strides, wraps, precision = inputs
+    x, weights, *_, joins, strides, wraps, precision = inputs
     ctx.depth = len(weights)
-    ctx.numbers = ends, strides, wraps, precision
-    last, *others = output
-    ctx.save_for_backward(x, *weights, *others, last)
+    ctx.numbers = list(x.shape[2:]), joins, strides, wraps, precision
+    ctx.save_for_backward(*weights, *output)
 
 
 def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     depth = ctx.depth
-    x, *saved, last = ctx.saved_tensors
-    weights, maps, norms = (saved[i * depth : (i + 1) * depth] for i in range(3))
-    outputs = [*saved[3 * depth :], channels_inside(last)]
+    saved = ctx.saved_tensors
+    weights, last = saved[:depth], saved[depth]
+    maps, norms, inputs = (saved[depth + 1 + i * depth :][:depth] for i in range(3))
     input_too = ctx.needs_input_grad[0]
-    found = block_chain_backward(grads[0], x, weights, maps, norms, outputs, *ctx.numbers, input_too)
-    slopes = found[depth : 2 * depth]
+    found = block_chain_backward(grads[0], last, weights, maps, norms, inputs, *ctx.numbers, input_too)
+    begins, _ = places([weight.numel() for weight in weights])
+    weight_grads = [
+        found[0][begin : begin + w.numel()].view(w.shape[0], *w.shape[2:], w.shape[1]).permute(0, 3, 1, 2)
+        for begin, w in zip(begins, weights, strict=True)
+    ]
+    slopes = found[1 : 1 + depth]
     scales, offsets = [slope[2] for slope in slopes], [slope[3] for slope in slopes]
-    return (found[-1] if input_too else None, found[:depth], scales, offsets, [], *([None] * 5))
+    return (found[-1] if input_too else None, weight_grads, scales, offsets, [], *([None] * 5))
 
 
 block_chain.register_autograd(_backward, setup_context=_remember)

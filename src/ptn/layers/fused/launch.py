@@ -1,6 +1,8 @@
 """Launching the kernels: tensors and numbers in, tensors out, each cut up as suits its size."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -9,9 +11,10 @@ from torch import Tensor
 
 from . import kernels
 
-# pixels or elements of one program of the kernels that only touch each once
-_PIXELS = 128
-_ELEMENTS = 1024
+# elements of one program of the kernels that touch each only once
+_ELEMENTS = 4096
+# pixels from which larger tiles still fill a GPU
+_MANY = 100_000
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Tile:
     pixels: int
     depth: int
     warps: int = 4
-    stages: int = 2
+    stages: int = 3
     shares: int = 1
 
     @property
@@ -30,21 +33,32 @@ class Tile:
         return {"BLOCK_M": self.pixels, "BLOCK_K": self.depth, "num_warps": self.warps, "num_stages": self.stages}
 
 
-def forward_tile(products: int, channels: int) -> Tile:
-    """The tile for convolutions that sum `products` per row of the kernel into `channels`, either way."""
-    depth = min((64, 32, 16), key=lambda tile: (triton.cdiv(products, tile) * (tile + 8), -tile))
-    return Tile(128, depth, warps=8 if channels > 32 else 4)
+def conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
+    """The tile for convolutions that sum runs of `products` into `channels` of so many pixels, either way."""
+    depth = min((16, 32, 64), key=lambda tile: triton.cdiv(products, tile) * (tile + 8))
+    if channels > 32:
+        return _fit(Tile(64, depth), dtype)
+    return _fit(Tile(256 if channels <= 16 and pixels >= _MANY else 128, depth), dtype)
 
 
-def weight_tile(products: int, channels: int) -> Tile:
-    """The tile for the gradient of a row of weights: `products` × `channels`."""
-    depth = min(128 if channels <= 32 else 64, _width(products))
-    return Tile(64, depth, warps=8 if depth * channels > 2048 else 4, shares=96)
+def weight_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
+    """The tile for the gradient of a row of weights, `products` × `channels`, over so many pixels."""
+    depth = min(128 if channels <= 32 or products <= 128 else 64, _width(products))
+    warps = 8 if depth == 128 else 4
+    if pixels >= _MANY:
+        return _fit(Tile(128, depth, warps, shares=192), dtype)
+    few = Tile(64, depth, warps, shares=96) if pixels >= _MANY // 5 else Tile(128, depth, warps, shares=32)
+    return _fit(few, dtype)
+
+
+def _fit(tile: Tile, dtype: torch.dtype) -> Tile:
+    """A tile made for two bytes a value, for `dtype`: twice the bytes, half the pixels."""
+    return tile if dtype.itemsize == 2 else replace(tile, pixels=max(32, tile.pixels // 2), stages=2)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution: its weights and numbers, and the sizes of the maps before and after it."""
+    """A convolution: its weights (C', KH, KW, C) and numbers, and the sizes of the maps before and after it."""
 
     weight: Tensor
     stride: tuple[int, int]
@@ -53,46 +67,54 @@ class Layer:
     precision: str
 
     @property
+    def channels(self) -> int:
+        return self.weight.shape[0]
+
+    @property
+    def in_channels(self) -> int:
+        return self.weight.shape[3]
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return self.weight.shape[1], self.weight.shape[2]
+
+    @property
     def out_size(self) -> tuple[int, int]:
         return -(-self.size[0] // self.stride[0]), -(-self.size[1] // self.stride[1])
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        return *self.size, *self.out_size
+    def padding(self) -> tuple[int, int]:
+        """What the convolution's input is padded by."""
+        return self.kernel[0] // 2, self.kernel[1] // 2
 
     @property
-    def rows(self) -> Tensor:
-        """The weights as a contiguous (C', KH, KW, C)."""
-        return self.weight.permute(0, 2, 3, 1).contiguous()
+    def turns(self) -> bool:
+        """Whether wrapping does not fit the stride: one row of the output may then lie at several turns."""
+        return self.wrap and self.size[0] % self.stride[0] > 0
 
     @property
-    def turns(self) -> int:
-        """At how many turns of the input's rows one of the output may lie."""
-        return 3 if self.wrap and self.size[0] % self.stride[0] else 1
+    def gradient_padding(self) -> tuple[int, int]:
+        """What the gradient of the convolution's output is padded by."""
+        return -(-self.padding[0] // self.stride[0]), -(-self.padding[1] // self.stride[1])
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What the kernels are compiled for."""
-        channels, in_channels, rows, columns = self.weight.shape
+        """What all its kernels are compiled for."""
         return {
-            "CIN": in_channels,
-            "COUT": channels,
-            "KH": rows,
-            "KW": columns,
+            "CIN": self.in_channels,
+            "COUT": self.channels,
+            "HO": self.out_size[0],
+            "WO": self.out_size[1],
+            "KH": self.kernel[0],
+            "KW": self.kernel[1],
             "SY": self.stride[0],
             "SX": self.stride[1],
-            "PY": rows // 2,
-            "PX": columns // 2,
-            "WRAP": self.wrap,
             "PRECISION": self.precision,
         }
 
-
-class Before(NamedTuple):
-    """What a convolution reads: an input as it is, or what another wrote with the norm that must be applied."""
-
-    x: Tensor
-    norm: Tensor | None = None
+    @property
+    def padded_size(self) -> dict[str, int]:
+        return {"H": self.size[0] + 2 * self.padding[0], "W": self.size[1] + 2 * self.padding[1]}
 
 
 class Relu(NamedTuple):
@@ -103,117 +125,226 @@ class Relu(NamedTuple):
     joined: Tensor | None = None
 
 
-class After(NamedTuple):
-    """What a convolution's gradients come from: its output y, its norm, and the gradient du of the norm's output.
+class Sums(NamedTuple):
+    """Two sums per channel by each program: (2, C, programs)."""
 
-    With `slopes` (4, C) the gradient of y is gain·du − base − slope·y.
-    """
-
-    y: Tensor
-    norm: Tensor
-    du: Tensor
-    slopes: Tensor
+    values: Tensor
+    pixels: int
+    """How many pixels a program went over."""
 
 
-def convolve(layer: Layer, before: Before, *, summed: bool) -> tuple[Tensor, Tensor, int]:
-    """The convolution's output, the sums that batch norm needs, and how many pixels each sum is over."""
-    channels, in_channels, _, columns = layer.weight.shape
-    x, norm = before
-    tile = forward_tile(columns * in_channels, channels)
-    y = x.new_empty(x.shape[0], *layer.out_size, channels)
-    sums = _sums(y, tile.pixels)
-    kernels.conv_forward[(len(sums),)](
-        x, sums if norm is None else norm, layer.rows, y, sums, _pixels(y), *layer.sizes,
-        **layer.constants, **tile.options, NORMALISE=norm is not None, SUMS=summed, BLOCK_N=_width(channels),
+def in_rows(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Weights (C', C, KH, KW) in memory as (C', KH, KW, C), all in one go where they must be converted."""
+    rows = [weight.permute(0, 2, 3, 1) for weight in weights]
+    if all(row.dtype == dtype and row.is_contiguous() for row in rows):
+        return rows
+    converted = [torch.empty(row.shape, dtype=dtype, device=row.device) for row in rows]
+    torch._foreach_copy_(converted, rows)
+    return converted
+
+
+def pad_input(x: Tensor, layer: Layer) -> Tensor:
+    """The chain's input (N, H, W, C), padded for its first convolution."""
+    return _apply(x, None, layer)
+
+
+def activate(y: Tensor, norm: Tensor, following: Layer | None) -> Tensor:
+    """The ReLU of norm(y), padded for the `following` convolution."""
+    return _apply(y, norm, following)
+
+
+def join(y: Tensor, norm: Tensor, x: Tensor, first: Layer, following: Layer | None) -> Tensor:
+    """The ReLU of norm(y) and a shortcut from `x`, which the block's `first` convolution read."""
+    shortcut = {
+        "CX": first.in_channels,
+        "HX": first.size[0],
+        "WX": first.size[1],
+        "STRIDE": first.stride[0],
+        "PYX": first.padding[0],
+        "PXX": first.padding[1],
+    }
+    return _apply(y, norm, following, x, shortcut)
+
+
+_NO_SHORTCUT = {"CX": 0, "HX": 1, "WX": 1, "STRIDE": 1, "PYX": 0, "PXX": 0}
+
+
+def _apply(
+    y: Tensor,
+    norm: Tensor | None,
+    following: Layer | None,
+    x: Tensor | None = None,
+    shortcut: dict[str, int] = _NO_SHORTCUT,
+) -> Tensor:
+    padding = following.padding if following else (0, 0)
+    z = _padded(y, padding)
+    kernels.apply_norm[_tiles(z)](
+        y, y if norm is None else norm, y if x is None else x, z, _pixels(z),
+        **_shape(y, padding), WRAP=following is not None and following.wrap,
+        NORMALISE=norm is not None, **shortcut, **_tile(z),
     )  # fmt: skip
-    return y, sums, tile.pixels
+    return z
 
 
-def normalise(y: Tensor, sums: Tensor, pixels: int, scale: Tensor, offset: Tensor, eps: float) -> Tensor:
-    """Batch norm of a convolution's output, from the sums over every `pixels` of its pixels."""
-    channels = y.shape[-1]
-    norm = sums.new_empty(5, channels)
+def convolve(layer: Layer, x: Tensor, *, summed: bool) -> tuple[Tensor, Sums]:
+    """The convolution of an input that is padded for it, and the sums that batch norm needs."""
+    y = x.new_empty(x.shape[0], *layer.out_size, layer.channels)
+    tile = conv_tile(layer.kernel[1] * layer.in_channels, layer.channels, _pixels(y), y.dtype)
+    programs = triton.cdiv(_pixels(y), tile.pixels)
+    sums = _sums(y, programs)
+    kernels.conv_forward[(programs,)](
+        x, layer.weight, y, sums, _pixels(y),
+        **layer.constants, **layer.padded_size, **tile.options, SUMS=summed, BLOCK_N=_width(layer.channels),
+    )  # fmt: skip
+    return y, Sums(sums, tile.pixels)
+
+
+def normalise(y: Tensor, sums: Sums, scale: Tensor, offset: Tensor, eps: float) -> Tensor:
+    """Batch norm of a convolution's output, from its sums."""
+    channels, programs = sums.values.shape[1:]
+    norm = sums.values.new_empty(5, channels)
     kernels.norm_forward[(channels,)](
-        sums, scale, offset, norm, _pixels(y), len(sums), eps,
-        C=channels, BLOCK_M=pixels, BLOCK_P=triton.next_power_of_2(len(sums)),
+        sums.values, scale, offset, norm, _pixels(y), programs, eps,
+        C=channels, BLOCK_M=sums.pixels, BLOCK_P=triton.next_power_of_2(programs),
     )  # fmt: skip
     return norm
 
 
-def activate(y: Tensor, norm: Tensor) -> Tensor:
-    """The ReLU of norm(y)."""
-    z = torch.empty_like(y)
-    kernels.activate[(triton.cdiv(z.numel(), _ELEMENTS),)](y, norm, z, z.numel(), C=z.shape[-1], BLOCK=_ELEMENTS)
-    return z
-
-
-def join(y: Tensor, norm: Tensor, x: Tensor, stride: int) -> Tensor:
-    """The ReLU of norm(y) and a shortcut from `x`."""
-    z = torch.empty_like(y)
-    channels = y.shape[-1]
-    kernels.join[(triton.cdiv(_pixels(z), _PIXELS),)](
-        y, norm, x, z, _pixels(z), x.shape[1], x.shape[2], z.shape[1], z.shape[2],
-        CIN=x.shape[-1], C=channels, STRIDE=stride, BLOCK_M=_PIXELS, BLOCK_N=_width(channels),
-    )  # fmt: skip
-    return z
-
-
 def pass_relu(dz: Tensor, relu: Relu) -> tuple[Tensor, Tensor]:
-    """The gradient before the ReLU, and the sums that batch norm needs."""
+    """The gradient before the chain's last ReLU, and the sums that batch norm needs."""
     y, norm, joined = relu
-    du, sums = torch.empty_like(y), _sums(y, _PIXELS)
-    kernels.activate_backward[(len(sums),)](
+    du, tile = torch.empty_like(y), _tile(y)
+    sums = _sums(y, triton.cdiv(_pixels(y), tile["BLOCK_M"]))
+    kernels.activate_backward[_tiles(y)](
         dz, y if joined is None else joined, y, norm, du, sums, _pixels(y),
-        C=y.shape[-1], JOINED=joined is not None, BLOCK_M=_PIXELS, BLOCK_N=_width(y.shape[-1]),
+        C=y.shape[-1], JOINED=joined is not None, **tile,
     )  # fmt: skip
     return du, sums
 
 
-def follow_norm(y: Tensor, norm: Tensor, du: Tensor, sums: Tensor) -> After:
-    """The backward pass of batch norm; the last two of its slopes are the gradients of scale and offset."""
-    channels = du.shape[-1]
+def follow_norm(norm: Tensor, du: Tensor, sums: Tensor) -> Tensor:
+    """The slopes (4, C) of batch norm: those of `spread`, and the gradients of scale and offset."""
+    _, channels, programs = sums.shape
     slopes = sums.new_empty(4, channels)
     kernels.norm_backward[(channels,)](
-        sums, norm, slopes, _pixels(du), len(sums), C=channels, BLOCK_P=triton.next_power_of_2(len(sums))
+        sums, norm, slopes, _pixels(du), programs, C=channels, BLOCK_P=triton.next_power_of_2(programs)
     )
-    return After(y, norm, du, slopes)
+    return slopes
+
+
+def spread(layer: Layer, du: Tensor, y: Tensor, norm: Tensor, slopes: Tensor) -> Tensor:
+    """The gradient of the convolution's output y from that of its norm's, padded for `input_gradient`."""
+    padding = layer.gradient_padding
+    dy = _padded(y, padding)
+    kernels.spread_gradient[_tiles(dy)](
+        du, y, norm, slopes, dy, _pixels(dy), **_shape(y, padding), WRAP=layer.wrap and not layer.turns, **_tile(dy)
+    )
+    return dy
 
 
 def input_gradient(
-    layer: Layer, x: Tensor, after: After, *, relu: Relu | None = None, shortcut: Tensor | None = None
+    layer: Layer, dy: Tensor, x: Tensor, *, relu: Relu | None = None, shortcut: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of a convolution's input `x`, before the ReLU that made it, and the sums that its norm needs.
+    """The gradient of a convolution's input, before the ReLU that made it, and the sums that its norm needs.
 
     `shortcut` is the gradient that comes around the convolution, from the end of the residual block it begins.
     """
-    channels, in_channels, _, columns = layer.weight.shape
-    tile = forward_tile(columns * channels, in_channels)
-    dx, sums = torch.empty_like(x), _sums(x, tile.pixels)
-    y, norm, du, slopes = after
-    kernels.conv_backward_input[(len(sums),)](
-        du, y, norm, slopes, layer.rows, du if shortcut is None else shortcut,
-        x, relu.y if relu else x, relu.norm if relu else norm, dx, sums, _pixels(x), *layer.sizes,
-        **layer.constants, **tile.options, TURNS=layer.turns,
+    places = layer.stride[0] * layer.stride[1]
+    pixels = dy.shape[0] * layer.out_size[0] * layer.out_size[1]
+    tile = conv_tile(layer.channels, layer.in_channels, pixels * places, dy.dtype)
+    programs = triton.cdiv(pixels, tile.pixels)
+    dx = dy.new_empty(dy.shape[0], *layer.size, layer.in_channels)
+    sums = _sums(dx, programs * places)
+    padding, gradient_padding = layer.padding, layer.gradient_padding
+    kernels.conv_backward_input[(programs, places)](
+        dy, layer.weight, dy if shortcut is None else shortcut,
+        x, relu.y if relu else x, relu.norm if relu else sums, dx, sums, pixels,
+        **layer.constants, H=layer.size[0], W=layer.size[1], PY=padding[0], PX=padding[1],
+        DPY=gradient_padding[0], DPX=gradient_padding[1], TURNS=3 if layer.turns else 1, **tile.options,
         SHORTCUT=0 if shortcut is None else shortcut.shape[-1],
-        CHAINED=relu is not None, JOINED=relu is not None and relu.joined is not None, BLOCK_N=_width(in_channels),
+        CHAINED=relu is not None, JOINED=relu is not None and relu.joined is not None,
+        BLOCK_N=_width(layer.in_channels),
     )  # fmt: skip
     return dx, sums
 
 
-def weight_gradient(layer: Layer, before: Before, after: After) -> Tensor:
-    """The gradient of a convolution's weights, in memory (C', KH, KW, C)."""
-    channels, in_channels, rows, columns = layer.weight.shape
-    tile = weight_tile(columns * in_channels, channels)
-    y, norm, du, slopes = after
-    steps = triton.cdiv(_pixels(du), tile.shares * tile.pixels)
-    shares = triton.cdiv(_pixels(du), tile.pixels * steps)
-    partial = slopes.new_empty(shares, channels, rows, columns * in_channels)
-    kernels.conv_backward_weight[(shares, rows, triton.cdiv(columns * in_channels, tile.depth))](
-        before.x, norm if before.norm is None else before.norm, du, y, norm, slopes, partial,
-        _pixels(du), *layer.sizes,
-        **layer.constants, **tile.options, NORMALISE=before.norm is not None, STEPS=steps, BLOCK_N=_width(channels),
-    )  # fmt: skip
-    return partial.sum(dim=0).view(channels, rows, columns, in_channels).permute(0, 3, 1, 2)
+class WeightGradients:
+    """The gradients of all convolutions' weights, each by several programs that share the pixels, then summed."""
+
+    def __init__(self, layers: Sequence[Layer], count: int, device: torch.device) -> None:
+        self.layers = layers
+        self.parts = tuple(_part(layer, count) for layer in layers)
+        self.partial = torch.empty(
+            sum(part.shares * part.size for part in self.parts), dtype=torch.float32, device=device
+        )
+
+    def add(self, index: int, dy: Tensor, x: Tensor) -> None:
+        """Launch the programs of one layer."""
+        layer, part = self.layers[index], self.parts[index]
+        begin = sum(before.shares * before.size for before in self.parts[:index])
+        padding = layer.gradient_padding
+        kernels.conv_backward_weight[part.programs](
+            x, dy, self.partial[begin:], part.pixels,
+            **layer.constants, **layer.padded_size, DPY=padding[0], DPX=padding[1], **part.tile.options,
+            STEPS=part.steps, BLOCK_N=_width(layer.channels),
+        )  # fmt: skip
+
+    def sum(self) -> Tensor:
+        """All gradients one after the other, each beginning at the place that `places` says."""
+        table = _sum_table(self.parts, self.partial.device)
+        total = self.partial.new_empty(len(table) * _SUMMED)
+        kernels.sum_shares[(len(table),)](
+            self.partial, table, total,
+            SHARES=max(part.shares for part in self.parts), BLOCK_S=_SHARES_AT_ONCE, BLOCK=_SUMMED,
+        )  # fmt: skip
+        return total
+
+
+# weights that one program sums up, and shares that it adds at once
+_SUMMED = 64
+_SHARES_AT_ONCE = 32
+
+
+class _Part(NamedTuple):
+    """A layer's share of the work of `WeightGradients`: `shares` times `size` values."""
+
+    size: int
+    shares: int
+    steps: int
+    pixels: int
+    programs: tuple[int, int, int]
+    tile: Tile
+
+
+def _part(layer: Layer, count: int) -> _Part:
+    rows, columns = layer.kernel
+    products = columns * layer.in_channels
+    pixels = count * layer.out_size[0] * layer.out_size[1]
+    tile = weight_tile(products, layer.channels, pixels, layer.weight.dtype)
+    steps = triton.cdiv(pixels, tile.shares * tile.pixels)
+    shares = triton.cdiv(pixels, tile.pixels * steps)
+    programs = (shares, rows, triton.cdiv(products, tile.depth))
+    return _Part(layer.channels * rows * products, shares, steps, pixels, programs, tile)
+
+
+@lru_cache(maxsize=256)
+def _sum_table(parts: tuple[_Part, ...], device: torch.device) -> Tensor:
+    """What each program of `sum_shares` does. Kept, because a CUDA graph cannot be captured while it is copied."""
+    rows = []
+    begin = 0
+    for part in parts:
+        for first in range(0, part.size, _SUMMED):
+            rows.append((begin + first, min(_SUMMED, part.size - first), part.size, part.shares))
+        begin += part.size * part.shares
+    return torch.tensor(rows, dtype=torch.int32, device=device)
+
+
+def places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where the gradient of each of so many weights begins in `WeightGradients.sum`, and the length of all."""
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + triton.cdiv(size, _SUMMED) * _SUMMED)
+    return ends[:-1], ends[-1]
 
 
 def channels_inside(x: Tensor) -> Tensor:
@@ -225,11 +356,30 @@ def _pixels(maps: Tensor) -> int:
     return maps.numel() // maps.shape[-1]
 
 
-def _sums(maps: Tensor, pixels: int) -> Tensor:
-    """Room for two sums of each channel by every program that goes over `pixels` pixels of `maps`."""
-    return maps.new_empty(triton.cdiv(_pixels(maps), pixels), 2, maps.shape[-1], dtype=torch.float32)
+def _padded(maps: Tensor, padding: tuple[int, int]) -> Tensor:
+    count, height, width, channels = maps.shape
+    return maps.new_empty(count, height + 2 * padding[0], width + 2 * padding[1], channels)
 
 
-def _width(channels: int) -> int:
+def _shape(maps: Tensor, padding: tuple[int, int]) -> dict[str, int]:
+    _, height, width, channels = maps.shape
+    return {"C": channels, "H": height, "W": width, "PY": padding[0], "PX": padding[1]}
+
+
+def _tile(maps: Tensor) -> dict[str, int]:
+    width = _width(maps.shape[-1], least=1)
+    return {"BLOCK_M": max(1, _ELEMENTS // width), "BLOCK_N": width}
+
+
+def _tiles(maps: Tensor) -> tuple[int]:
+    return (triton.cdiv(_pixels(maps), _tile(maps)["BLOCK_M"]),)
+
+
+def _sums(maps: Tensor, programs: int) -> Tensor:
+    """Room for two sums of each channel of `maps` by every program."""
+    return maps.new_empty(2, maps.shape[-1], programs, dtype=torch.float32)
+
+
+def _width(channels: int, least: int = 16) -> int:
     """The tile that holds all channels."""
-    return max(16, triton.next_power_of_2(channels))
+    return max(least, triton.next_power_of_2(channels))

@@ -7,27 +7,32 @@ import torch
 from torch import Tensor, nn
 
 from ..blocks import ConvBlock, ResidualBlock, WrapConv2d
-from .chain import JOIN, NEXT, RELU, block_chain
+from .chain import block_chain
 
 Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
 
 
-def can_fuse(blocks: Iterable[nn.Module], x: Tensor) -> bool:
-    """Whether `run_blocks` can stand for calling the blocks one after the other on `x`."""
-    if not x.is_cuda or x.dim() != 4 or x.dtype == torch.float64 or x.shape[0] == 0:
-        return False
-    if torch.compiler.is_exporting() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
+def can_stand_for(blocks: Iterable[nn.Module]) -> bool:
+    """Whether `run_blocks` computes what the blocks do, called one after the other on a batch of images."""
     chain = list(blocks)
     if not chain or not all(isinstance(block, ConvBlock | ResidualBlock) for block in chain):
         return False
     pairs = _pairs(cast(list[ConvBlock | ResidualBlock], chain))
     if not all(type(norm) is nn.BatchNorm2d and type(conv) in (nn.Conv2d, WrapConv2d) for conv, norm in pairs):
         return False
-    if len({(norm.momentum, norm.training) for _, norm in pairs}) > 1 or pairs[0][1].momentum is None:
+    momenta = {norm.momentum for _, norm in pairs}
+    return len(momenta) == 1 and None not in momenta
+
+
+def can_run(blocks: Sequence[ConvBlock | ResidualBlock], x: Tensor) -> bool:
+    """Whether `run_blocks` can be called here and now on `x`, on whatever device."""
+    if x.dim() != 4 or x.dtype == torch.float64 or x.shape[0] == 0:
         return False
-    widest = max(norm.num_features for _, norm in pairs)
-    small = x.shape[0] * x.shape[2] * x.shape[3] * widest < 2**31  # the kernels' indices
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    pairs = _pairs(blocks)
+    widest = max([norm.num_features for _, norm in pairs])
+    small = x.shape[0] * (x.shape[2] + 8) * (x.shape[3] + 8) * widest < 2**31  # the kernels' indices
     return small and (pairs[0][1].training or not torch.is_grad_enabled())
 
 
@@ -48,7 +53,7 @@ def run_blocks(blocks: Sequence[ConvBlock | ResidualBlock], x: Tensor) -> Tensor
         [norm.bias for norm in norms],
         [] if training else [_running_norm(conv, norm) for conv, norm in pairs],
         [norm.eps for norm in norms],
-        _ends(blocks),
+        _joins(blocks),
         [step for conv in convs for step in conv.stride],
         [isinstance(conv, WrapConv2d) for conv in convs],
         "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
@@ -58,15 +63,9 @@ def run_blocks(blocks: Sequence[ConvBlock | ResidualBlock], x: Tensor) -> Tensor
     return z
 
 
-def _ends(blocks: Sequence[ConvBlock | ResidualBlock]) -> list[int]:
-    """What follows each norm: a residual block needs its input written out."""
-    ends = []
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-        if isinstance(block, ResidualBlock):
-            ends += [NEXT, JOIN]
-        else:
-            ends.append(NEXT if isinstance(following, ConvBlock) else RELU)
-    return ends
+def _joins(blocks: Sequence[ConvBlock | ResidualBlock]) -> list[bool]:
+    """Which norms a shortcut is added to."""
+    return [join for block in blocks for join in ([False, True] if isinstance(block, ResidualBlock) else [False])]
 
 
 def _pairs(blocks: Sequence[ConvBlock | ResidualBlock]) -> list[Pair]:
@@ -77,7 +76,7 @@ def _pairs(blocks: Sequence[ConvBlock | ResidualBlock]) -> list[Pair]:
             pairs.append((block.conv, block.norm))
         else:
             pairs += [(block.conv1, block.norm1), (block.conv2, block.norm2)]
-    return cast(list[Pair], pairs)
+    return pairs  # type: ignore[return-value]
 
 
 def _running_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
