@@ -78,6 +78,13 @@ def test_on_house_numbers_both_networks_see_the_same_pixels():
     assert len(names) > 30
 
 
+def test_what_is_chosen_on_the_hold_out_sees_no_test_digit():
+    chosen = [find_recipe(name) for name in recipe_names() if "/holdout/" in name]
+    assert {recipe.data.name for recipe in chosen} == {"svhn", "rotsvhn"}
+    assert {(recipe.data.train, recipe.data.test) for recipe in chosen} == {("fit", "valid")}
+    assert {row.table for recipe in chosen for row in recipe.rows} == {"svhn-holdout"}
+
+
 def test_ways_to_augment_that_are_not_used_leave_the_hash_alone():
     """Records that are older than mirroring and jitter keep the hash they have."""
     recipe = find_recipe(RECIPE)
