@@ -21,6 +21,7 @@ TRIALS: dict[str, dict[str, Any]] = {
     "r_min ½ px": {"r_min_px": 0.5},
     "linear radius": {"law": "linear"},
     "edge repeated": {"padding": "border"},
+    "no wrap padding": {"wrap": False},
     "two-stream": {"two_stream": True},
 }
 """What may close the gap upright, beside a wider field: changes to the options of PTN-ResNet32, one at a time."""
