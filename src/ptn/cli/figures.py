@@ -1,12 +1,24 @@
 """`ptn figures`: the pictures of the paper, drawn from data and records."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InputError, check_choice
+
+if TYPE_CHECKING:
+    from ..evaluation import Weights
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What pictures are drawn from, beside the data: records, and the network in a weights file."""
+
+    results: Path
+    weights: "Weights | None"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,22 +40,30 @@ def figures(
         Path, typer.Option(help="Folder of records (*.jsonl), or one file of them.", metavar="FOLDER")
     ] = Path("results"),
     weights: Annotated[
-        str, typer.Option(help="For origins: a .safetensors file of a PTN on house numbers, or a pretrained tag.")
-    ] = "ptn_resnet32.rotsvhn",
+        str | None,
+        typer.Option(
+            help="For origins: the network in this .safetensors file, instead of ptn_resnet32.rotsvhn.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png.")] = Path(
         "out"
     ),
 ) -> None:
     """Draw figures, each into a PNG file of its name, and print where they are."""
+    from ..evaluation import open_weights
+
     for name in names or []:
         check_choice("figure", name, _FIGURES)
+    sources = Sources(results, None if weights is None else open_weights(weights))
     for name in dict.fromkeys(names or _FIGURES):
         path = output / f"{name}.png"
-        _FIGURES[name](path, results, weights)
+        _FIGURES[name](path, sources)
         print(path)
 
 
-def _logpolar(path: Path, results: Path, weights: str) -> None:
+def _logpolar(path: Path, sources: Sources) -> None:
     from ..data.quickstart import load_digits
     from ..reporting.figures import logpolar
 
@@ -52,7 +72,7 @@ def _logpolar(path: Path, results: Path, weights: str) -> None:
     logpolar.draw(three, path)
 
 
-def _cylinder(path: Path, results: Path, weights: str) -> None:
+def _cylinder(path: Path, sources: Sources) -> None:
     import torch
 
     from ..data import VoxelDataset, load_dataset
@@ -72,14 +92,14 @@ def _cylinder(path: Path, results: Path, weights: str) -> None:
     cylinder.draw(shapes, path)
 
 
-def _azimuth(path: Path, results: Path, weights: str) -> None:
+def _azimuth(path: Path, sources: Sources) -> None:
     from ..reporting.figures import azimuth
     from .report import load_records
 
-    azimuth.draw(load_records(results), path)
+    azimuth.draw(load_records(sources.results), path)
 
 
-def _rotsvhn(path: Path, results: Path, weights: str) -> None:
+def _rotsvhn(path: Path, sources: Sources) -> None:
     from ..data.svhn import load_svhn
     from ..reporting.figures import rotsvhn
 
@@ -92,14 +112,14 @@ def _rotsvhn(path: Path, results: Path, weights: str) -> None:
     )
 
 
-def _angles(path: Path, results: Path, weights: str) -> None:
+def _angles(path: Path, sources: Sources) -> None:
     from ..reporting.figures import angles
     from .report import load_records
 
-    angles.draw(load_records(results), path)
+    angles.draw(load_records(sources.results), path)
 
 
-def _origins(path: Path, results: Path, weights: str) -> None:
+def _origins(path: Path, sources: Sources) -> None:
     from ..data import Dataset, load_dataset
     from ..evaluation import open_weights
     from ..evaluation.classify import match_classes
@@ -108,9 +128,9 @@ def _origins(path: Path, results: Path, weights: str) -> None:
     from ..reporting.published import TABLES
     from ..training.photo_recipes import TITLES
 
-    opened = open_weights(weights)
+    opened = sources.weights or open_weights("ptn_resnet32.rotsvhn")
     if not isinstance(opened.model, Network) or "svhn" not in (opened.dataset or ""):
-        raise InputError(f"{weights} is no network that was trained on house numbers: take one of rotsvhn")
+        raise InputError(f"{opened.name} is no network that was trained on house numbers: train one of rotsvhn")
     digits = load_dataset(opened.dataset or "", "test", **opened.dataset_options)
     if not isinstance(digits, Dataset):
         raise InputError(f"{opened.dataset} has no images")
@@ -119,7 +139,7 @@ def _origins(path: Path, results: Path, weights: str) -> None:
     origins.draw(opened.model, title, match_classes(digits, opened.class_names), path)
 
 
-_FIGURES: dict[str, Callable[[Path, Path, str], None]] = {
+_FIGURES: dict[str, Callable[[Path, Sources], None]] = {
     "logpolar": _logpolar,
     "cylinder": _cylinder,
     "azimuth": _azimuth,

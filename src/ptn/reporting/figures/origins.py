@@ -85,8 +85,7 @@ def _draw_digits(figure: Any, seen: Explanation, digits: Dataset, chosen: Tensor
             axis.plot(x, y, "+", markersize=12, markeredgewidth=2, color=_YELLOW)
         truth, answer = int(digits.labels[index]), answers[column]
         wrong = "" if answer == truth else f", taken for {digits.classes[answer]}"
-        color = "black" if answer == truth else _VERMILION
-        photo.set_title(f"{digits.classes[truth]}{wrong}", fontsize=9, color=color)
+        photo.set_title(f"{digits.classes[truth]}{wrong}", fontsize=9, **({"color": _VERMILION} if wrong else {}))
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
@@ -124,7 +123,7 @@ def _draw_distances(figure: Any, distance: Tensor, beside: Tensor) -> dict[str, 
     axis.set_ylim(0, 100)
     axis.set_xlabel("distance of the origin from the middle of the digit's box (pixels)")
     axis.set_ylabel("digits within it (%)")
-    axis.grid(color="0.9")
+    axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=9, loc="lower right")
     return medians

@@ -77,7 +77,7 @@ def _plot(axis: Any, panel: Panel, titles: Sequence[str]) -> None:
     axis.set_title(panel.heading, fontsize=10)
     axis.set_xlim(-4, 364)
     axis.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
-    axis.grid(color="0.9")
+    axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8, loc="best")
 
