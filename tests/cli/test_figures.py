@@ -55,6 +55,9 @@ def test_mistakes_are_one_line(ptn_cli, tmp_path, monkeypatch):
         "ptn data fetch modelnet40": ["cylinder"],
         "unknown format 'gif'": ["logpolar", "--format", "gif"],
         "no weights at": ["architecture", "--weights", tmp_path / "gone.safetensors"],
+        "ptn data fetch": ["rotsvhn"],
+        "train svhn and rotsvhn by the paper's recipe first": ["angles", "--results", tmp_path],
+        "no weights at ": ["origins", "--weights", tmp_path / "none.safetensors"],
     }
     for says, arguments in mistakes.items():
         outcome = ptn_cli("figures", *arguments, "-o", tmp_path / "out")

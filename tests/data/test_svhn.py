@@ -12,7 +12,7 @@ import scipy.io
 import torch
 from PIL import Image
 
-from ptn.data.svhn import load_svhn
+from ptn.data.svhn import held_out_digits, load_svhn
 from ptn.data.svhn_tiles import cut_tile
 from ptn.errors import InputError
 
@@ -150,7 +150,8 @@ def test_minus_leaves_out_six_and_nine_and_renumbers(store, rotated):
 def test_each_variant_has_a_hash_of_its_own(store):
     write_atlas(store, smooth_tiles())
     variants = [{}, {"size": 48}, {"minus": True}, {"rotated": True}, {"rotated": True, "seed": 1}]
-    variants.append({"rotated": True, "minus": True})
+    variants += [{"rotated": True, "minus": True}, {"rotated": True, "size": 48}]
+    variants += [{"rotated": True, "scale": (0.6, 1.0)}, {"rotated": True, "scale": (0.7, 1.0)}]
     assert len({load_svhn("train", **variant).meta["sha256"] for variant in variants}) == len(variants)
 
 
@@ -302,15 +303,88 @@ def test_without_files_the_error_says_how_to_get_them(store, options, command):
         load_svhn(**options)
 
 
-@pytest.mark.parametrize("options", [{"size": 40}, {"rotated": True, "size": 48}])
-def test_a_size_that_there_is_not_is_refused(store, options):
-    with pytest.raises(InputError, match=r"no images of size"):
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"size": 40}, "no images of size 40: take 32 or 48"),
+        ({"scale": (0.6, 1.0)}, "only rotated SVHN is scaled"),
+        ({"rotated": True, "scale": (1.0, 0.6)}, "two factors in order"),
+        ({"rotated": True, "scale": (0.6, 1.2)}, "at most 1"),
+    ],
+)
+def test_sizes_and_scales_that_there_are_not_are_refused(store, options, says):
+    with pytest.raises(InputError, match=says):
         load_svhn("train", **options)
 
 
 def test_an_unknown_split_is_refused(store):
-    with pytest.raises(InputError, match=r"unknown split 'valid'"):
-        load_svhn("valid")
+    with pytest.raises(InputError, match=r"unknown split 'vali'; did you mean 'valid'"):
+        load_svhn("vali")
+
+
+def test_the_wider_field_turned_is_seen_through_the_disc_that_the_tile_covers(store):
+    write_atlas(store, np.full((COUNT, 48, 48, 3), 200, dtype=np.uint8))
+    images = load_svhn("train", rotated=True, size=48).images
+    y, x = np.mgrid[:48, :48] - 23.5
+    covered = torch.from_numpy(np.hypot(x, y) <= 23.5)
+    assert images.shape == (COUNT, 3, 48, 48)
+    assert torch.equal(images, 200 * covered.byte().expand_as(images))
+
+
+def test_the_wider_field_turned_has_the_usual_one_in_its_middle(store):
+    write_atlas(store, smooth_tiles())
+    wide, crop = load_svhn("train", rotated=True, size=48), load_svhn("train", rotated=True)
+    assert torch.equal(wide.images[:, :, 8:40, 8:40], crop.images)
+    assert torch.equal(wide.meta["rotation"], crop.meta["rotation"])
+
+
+def test_a_shrunk_tile_shows_more_at_the_same_angle(store):
+    write_atlas(store, smooth_tiles())
+    data = load_svhn("train", rotated=True, scale=(0.6, 1.0))
+    assert torch.equal(data.meta["rotation"], load_svhn("train", rotated=True).meta["rotation"])
+    angles, factors = (data.meta[key].double().numpy()[:, None, None] for key in ("rotation", "scale"))
+    assert factors.min() < 0.65
+    assert 0.95 < factors.max() <= 1
+    y, x = np.mgrid[:32, :32] - 15.5
+    from_x = (np.cos(angles) * x + np.sin(angles) * y) / factors
+    from_y = (np.cos(angles) * y - np.sin(angles) * x) / factors
+    expected = waves(from_x + 23.5, from_y + 23.5, np.arange(COUNT)[:, None, None])
+    radius = np.hypot(x, y) / factors
+    images = data.images.permute(0, 2, 3, 1).numpy()
+    assert np.abs(images - expected)[radius < 21].max() < 8
+    assert (images[radius > 23.6] == 0).all()
+
+
+def test_what_is_held_out_is_the_rest_of_the_training_digits(store):
+    write_atlas(store, smooth_tiles())
+    whole, fit, valid = (load_svhn(split, rotated=True) for split in ("train", "fit", "valid"))
+    assert (fit.split, valid.split, len(valid)) == ("fit", "valid", 60)  # of so few one block
+    ids = torch.cat((fit.meta["image_id"], valid.meta["image_id"]))
+    assert torch.equal(ids.sort().values, whole.meta["image_id"])
+    assert torch.equal(valid.images, whole.images[valid.meta["image_id"] - 1])
+    assert len({part.meta["sha256"] for part in (whole, fit, valid)}) == 3
+    minus = load_svhn("valid", rotated=True, minus=True)
+    assert set(minus.meta["image_id"].tolist()) <= set(valid.meta["image_id"].tolist())
+
+
+def test_of_the_real_count_6000_digits_are_held_out_in_blocks():
+    held_out = held_out_digits(73_257)
+    assert int(held_out.sum()) == 6_000
+    assert int((held_out[1:] != held_out[:-1]).sum()) <= 200
+    assert torch.equal(held_out, held_out_digits(73_257))
+
+
+def test_training_tiles_are_for_the_splits_that_are_trained_on(store):
+    for split in ("train", "test"):
+        write_atlas(store, smooth_tiles(), split=split)
+    tiles = load_svhn("train", size=48).images
+    for options in ({}, {"rotated": True}, {"rotated": True, "scale": (0.6, 1.0)}):
+        assert torch.equal(load_svhn("train", training_tiles=True, **options).images, tiles)
+        for split in ("valid", "test"):
+            plain, same = (load_svhn(split, training_tiles=on, **options) for on in (False, True))
+            assert torch.equal(plain.images, same.images)
+            assert plain.meta["sha256"] == same.meta["sha256"]
+    assert len(load_svhn("fit", training_tiles=True)) == 10
 
 
 HISTOGRAMS = {

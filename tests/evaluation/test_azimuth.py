@@ -67,3 +67,19 @@ def test_a_model_keeps_its_mode():
     model = HeavySide().train()
     accuracy_by_azimuth(model, rods((3, 8)), (0,))
     assert model.training
+
+
+class Brighter(torch.nn.Module):
+    """Says whether the left (0) or the right (1) half of a 4-pixel image is brighter."""
+
+    def forward(self, images):
+        assert images.shape[2:] == (4, 4)
+        left, right = images.mean(dim=(1, 2)).chunk(2, dim=1)
+        return torch.cat((left.sum(dim=1, keepdim=True), right.sum(dim=1, keepdim=True)), dim=1)
+
+
+def test_of_larger_images_the_model_sees_the_middle_with_no_border():
+    images = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    images[..., 4:] = 200
+    digits = Dataset("halves", "test", images, torch.tensor([1]), ("left", "right"))
+    assert accuracy_by_azimuth(Brighter(), digits, (0, 60, 180), size=(4, 4)) == [100, 100, 0]

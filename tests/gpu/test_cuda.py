@@ -7,7 +7,7 @@ import torch
 
 import ptn
 from ptn.data import Dataset
-from ptn.training import Run, RunData
+from ptn.training import Run, RunData, find_recipe
 from ptn.training.fleet import train_fleet
 from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe
 from ptn.training.trainer import prepare_device
@@ -89,3 +89,26 @@ def test_alone_in_a_fleet_streamed_and_resumed_are_equal(recipe, data, tmp_path)
     assert resumed.resume()
     train_fleet([resumed])
     assert different(weights(resumed), weights(alone)) == []
+
+
+@pytest.mark.parametrize("name", ["rotsvhn/ptn_resnet32/modern+", "svhn/ptn_resnet32/paper/two-stream"])
+def test_photographs_are_augmented_in_the_captured_step(name):
+    recipe = replace(find_recipe(name), epochs=2, batch=32)
+    prepare_device(recipe, GPU)
+    side = 48 if recipe.augment.crop_px else 32
+    images = torch.randint(0, 256, (100, 3, side, side), dtype=torch.uint8)
+    data = RunData(Dataset("noise", "train", images, torch.arange(100) % 10, tuple("0123456789")))
+    runs = [Run(recipe, data, GPU) for _ in range(2)]
+    assert runs[0].step.graph is not None
+    outcome = train_fleet(runs)
+    assert (len(outcome.done), outcome.failed) == (2, [])
+    assert different(*map(weights, runs)) == []
+
+
+def test_photographs_are_augmented_as_on_the_cpu():
+    spec = find_recipe("rotsvhn/resnet32/modern+").augment
+    images = torch.rand(16, 3, 48, 48)
+    noise = torch.rand(16, spec.noise_per_image(images.shape[1:]))
+    ours, _ = spec.apply(images.to(GPU), noise.to(GPU))
+    expected, _ = spec.apply(images, noise)
+    assert torch.allclose(ours.cpu(), expected, atol=1e-3)

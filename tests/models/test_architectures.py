@@ -114,6 +114,21 @@ def test_resnet32_has_32_layers():
     assert len([m for m in predictor.body.modules() if isinstance(m, nn.Conv2d)]) == 1 + 8
 
 
+def test_an_early_stride_along_the_angle_brings_finer_polar_images_to_the_usual_size():
+    for name in ("ptn_s", "ptn_resnet32"):
+        usual = ptn.create_model(name).explain(torch.rand(1, 1, 28, 28))
+        finer = ptn.create_model(name, angles=56, angle_stride=2).explain(torch.rand(1, 1, 28, 28))
+        assert finer.polar_images.shape == (1, 1, 56, 28)
+        assert finer.feature_maps.shape == usual.feature_maps.shape
+
+
+def test_a_heatmap_may_start_broader():
+    head = ptn.create_model("ptn_resnet32", heatmap_bias=4.0).transformer.predictor.head
+    assert head.bias.tolist() == [4.0]
+    assert not head.weight.any()
+    assert ptn.create_model("ptn_resnet32").transformer.predictor.head.bias.tolist() == [1.0]
+
+
 def test_origins_are_jittered_by_two_pixels_where_they_are_learned():
     assert ptn.create_model("ptn_b").transformer.jitter.amount_px == 2
     assert ptn.create_model("pcnn_b").transformer.jitter.amount_px == 0

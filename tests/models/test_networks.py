@@ -22,6 +22,8 @@ def exact(name, **options):
         ("ptn_b", {"angles": 32}),
         ("ptn_l", {"angles": 64}),
         ("ptn_resnet32", {"angles": 32}),
+        ("ptn_resnet32", {"angles": 64, "angle_stride": 2}),
+        ("ptn_s", {"angles": 64, "angle_stride": 2}),
     ],
 )
 def test_a_quarter_turn_about_a_given_origin_leaves_the_logits(name, options):
@@ -167,3 +169,25 @@ def test_a_warp_is_composed_with_the_polar_sampling(name, photographs):
         unturned = model(images)
     assert (composed - twice).norm() < 0.2 * (unturned - twice).norm()
     assert (composed - twice).norm() < 0.05 * twice.norm()
+
+
+def test_two_streams_are_a_polar_and_a_plain_network_that_add_up():
+    model = exact("ptn_resnet32", two_stream=True, image_size=20)
+    images, origin = torch.rand(3, 1, 20, 20, dtype=torch.float64), torch.full((3, 2), 0.1, dtype=torch.float64)
+    polar = model.classifier(model.normalize(model.transformer(images, origin)))
+    plain = model.cartesian(model.normalize(images))
+    assert torch.allclose(model(images, origin=origin), polar + plain)
+    assert torch.allclose(model.explain(images).logits, model(images))
+    assert not any(isinstance(layer, ptn.WrapConv2d) for layer in model.cartesian.modules())
+    assert all(isinstance(block.conv1, ptn.WrapConv2d) for block in model.classifier.features[1:])
+
+
+def test_both_streams_see_the_warped_image():
+    model = exact("ptn_resnet32", two_stream=True, image_size=20, interpolation="bicubic")
+    y, x = torch.meshgrid(*(torch.arange(20, dtype=torch.float64) - 9.5,) * 2, indexing="ij")
+    images = torch.exp(-((x - 2) ** 2 + (y + 1) ** 2) / 18)[None, None]
+    warp = Warp(torch.tensor([0.4]), torch.tensor([0.9]), torch.tensor([[1.0, -0.5]]))
+    with torch.no_grad():
+        expected, unwarped = model(similarity_warp(images, **warp._asdict())), model(images)
+        gap = (model(images, warp=warp) - expected).norm()
+    assert gap < 0.1 * (unwarped - expected).norm()

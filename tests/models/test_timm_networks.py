@@ -106,6 +106,21 @@ def test_mistakes_get_one_clear_line(call, says):
     assert "\n" not in str(caught.value)
 
 
+def test_a_backbone_as_it_is_looks_at_enlarged_images(timm, tmp_path):
+    model = ptn.create_model("timm-plain:test_resnet", num_classes=4, image_size=32, in_channels=3, upsample=2.0)
+    assert list_options("timm-plain:test_resnet") == ["upsample"]
+    images, seen = torch.rand(2, 3, 32, 32), []
+    model.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    logits = model.eval()(images)
+    assert (logits.shape, seen[0].shape) == ((2, 4), (2, 3, 64, 64))
+    assert model.mean.tolist() == list(timm.create_model("test_resnet").pretrained_cfg["mean"])
+    assert torch.equal(model.explain(images).logits, logits)
+    ptn.save_weights(model, tmp_path / "w.safetensors")
+    assert torch.equal(ptn.load_model(tmp_path / "w.safetensors")(images), logits)
+    with pytest.raises(ptn.InputError, match="upsample must be at least 1"):
+        ptn.create_model("timm-plain:test_resnet", image_size=32, upsample=0.5)
+
+
 def test_without_timm_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ptn.InputError, match="this needs the package timm: pip install 'timm'"):

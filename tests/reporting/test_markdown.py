@@ -69,8 +69,34 @@ def test_the_title_says_which_rotated_mnist(made_up, name):
 def test_svhn_has_its_four_data_sets(made_up):
     text = render([made_up(table="svhn", dataset="rotsvhn-minus", row="ResNet32", test_error=5.0)], "svhn")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
-    assert [line[0] for line in lines[2::2]] == ["SVHN", "ROTSVHN", "SVHN−", "ROTSVHN−"]
+    assert list(dict.fromkeys(line[0] for line in lines[2:])) == ["SVHN", "ROTSVHN", "SVHN−", "ROTSVHN−"]
     assert lines[-1][:5] == ["ROTSVHN−", "ResNet32", "5.39 ± 0.09", "missing", "5.00 (n=1)"]
+
+
+def test_svhn_has_the_ratio_to_the_network_beside_it(made_up):
+    def record(row, error, **changes):
+        return made_up(table="svhn", dataset="rotsvhn", row=row, test_error=error, **changes)
+
+    records = [
+        record("ResNet32", 8.0, form="paper"),
+        record("PTN-ResNet32", 6.0, form="paper"),
+        record("ResNet32", 5.0),
+        record("PTN-ResNet32", 3.0),
+        record("PTN-ResNet32, 48 px", 3.0, form="paper"),
+        record("PTN-ResNet32, two-stream", 2.0, form="paper"),
+    ]
+    text = render(records, "svhn")
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
+    rows = {(line[0], line[1]): dict(zip(lines[0], line, strict=True)) for line in lines[2:]}
+    ratios = {key: (row["ratio publ."], row["ratio ours"]) for key, row in rows.items()}
+    assert ratios["ROTSVHN", "PTN-ResNet32"] == ("0.80", "0.75 / 0.60")
+    assert ratios["ROTSVHN", "ResNet32"] == ("", "")
+    assert ratios["SVHN", "PTN-ResNet32"] == ("1.25", "")
+    assert ratios["ROTSVHN", "PTN-ResNet32, 48 px"] == ("", "")  # nothing beside it has run
+    assert ratios["ROTSVHN", "PTN-ResNet32, two-stream"] == ("", "0.25")
+    assert [ratios[name, "PTN-ResNet32"][0] for name in ("SVHN−", "ROTSVHN−")] == ["1.36", "0.73"]
+    assert "Ratio: error over that of" in text
+    assert "73,257" in text
 
 
 def test_modelnet_shows_both_accuracies(made_up):

@@ -7,10 +7,11 @@ import torch
 
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.catalog import dataset_info
+from ptn.models.timm_networks import is_timm
 from ptn.training import Run, RunData, find_recipe, recipe_names
 
 
-def stand_in(name, count, *, occupancy="surface", **_):
+def stand_in(name, count, *, occupancy="surface", size=None, training_tiles=False, **_):
     """Random data with the shape and classes of a data set of the catalog; voxels smaller, to be quick."""
     info = dataset_info(name)
     labels = torch.arange(count) % info.classes
@@ -19,20 +20,25 @@ def stand_in(name, count, *, occupancy="surface", **_):
         channels = len(occupancy.split("+"))
         packed = torch.randint(0, 256, (count, channels * 16**3 // 8), dtype=torch.uint8)
         return VoxelDataset(name, "train", packed, 16, labels, classes)
-    images = torch.randint(0, 256, (count, *info.shape), dtype=torch.uint8)
+    channels, height, _ = info.shape
+    side = 48 if training_tiles else size or height
+    images = torch.randint(0, 256, (count, channels, side, side), dtype=torch.uint8)
     return Dataset(name, "train", images, labels, classes)
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_builds_and_takes_one_step(name):
+def test_every_recipe_builds_and_takes_one_step(name, request):
     recipe = find_recipe(name)
+    if is_timm(recipe.model.name):
+        request.getfixturevalue("timm")
     recipe = replace(recipe, batch=4, epochs=1, precision="fp32")
     run = Run(recipe, RunData(stand_in(recipe.data.name, 4, **recipe.data.options)), torch.device("cpu"))
-    before = run.model.classifier.head.weight.detach().clone()
+    head = [parameter for parameter in run.model.parameters() if parameter.dim() > 1][-1]
+    before = head.detach().clone()
     next(run.steps())
     assert int(run.step.count) == 1
     assert int(run.step.first_bad) == -1
-    assert not torch.equal(run.model.classifier.head.weight, before)
+    assert not torch.equal(head, before)
 
 
 def test_a_step_in_bfloat16_is_close_to_one_in_float32():

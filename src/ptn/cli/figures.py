@@ -34,7 +34,8 @@ def figures(
             metavar="FIGURE",
             help="logpolar (digits turned and enlarged), responses (group convolutions), architecture (a network "
             "at work), moving (a film of a digit), sim2mnist (what a network sees there), cylinder (shapes "
-            "turned), azimuth (accuracy against it); by default all.",
+            "turned), azimuth (accuracy against it), rotsvhn (house numbers turned), angles (accuracy against how "
+            "far), origins (where a network looks in them); by default all.",
             show_default=False,
         ),
     ] = None,
@@ -44,8 +45,8 @@ def figures(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="For architecture, moving and sim2mnist: the network in this .safetensors file, instead of one "
-            "that is not trained, or of ptn_b.sim2mnist.",
+            help="For architecture, moving, sim2mnist and origins: the network in this .safetensors file, instead "
+            "of one that is not trained, of ptn_b.sim2mnist, or of ptn_resnet32.rotsvhn.",
             metavar="FILE",
             show_default=False,
         ),
@@ -189,6 +190,47 @@ def _azimuth(path: Path, sources: Sources) -> None:
 _DIGITS, _SHOWN = 200, 9
 """How many digits of SIM2MNIST have their shifts measured, and of which class the one is that is shown."""
 
+
+def _rotsvhn(path: Path, sources: Sources) -> None:
+    from ..data.svhn import load_svhn
+    from ..reporting.figures import rotsvhn
+
+    rotsvhn.draw(
+        load_svhn("test"),
+        load_svhn("test", rotated=True),
+        load_svhn("test", rotated=True, size=48),
+        load_svhn("test", rotated=True, scale=(0.6, 1.0)),
+        path,
+    )
+
+
+def _angles(path: Path, sources: Sources) -> None:
+    from ..reporting.figures import angles
+    from .report import load_records
+
+    angles.draw(load_records(sources.results), path)
+
+
+def _origins(path: Path, sources: Sources) -> None:
+    from ..data import Dataset, load_dataset
+    from ..evaluation import open_weights
+    from ..evaluation.classify import match_classes
+    from ..models import Network
+    from ..reporting.figures import origins
+    from ..reporting.published import TABLES
+    from ..training.photo_recipes import TITLES
+
+    opened = sources.weights or open_weights("ptn_resnet32.rotsvhn")
+    if not isinstance(opened.model, Network) or "svhn" not in (opened.dataset or ""):
+        raise InputError(f"{opened.name} is no network that was trained on house numbers: train one of rotsvhn")
+    digits = load_dataset(opened.dataset or "", "test", **opened.dataset_options)
+    if not isinstance(digits, Dataset):
+        raise InputError(f"{opened.dataset} has no images")
+    name = opened.model.config.name
+    title = f"{TITLES.get(name, name)} on {TABLES['svhn'].datasets[digits.name]}"
+    origins.draw(opened.model, title, match_classes(digits, opened.class_names), path)
+
+
 _FIGURES: dict[str, Callable[[Path, Sources], None]] = {
     "logpolar": _logpolar,
     "responses": _responses,
@@ -197,5 +239,8 @@ _FIGURES: dict[str, Callable[[Path, Sources], None]] = {
     "sim2mnist": _sim2mnist,
     "cylinder": _cylinder,
     "azimuth": _azimuth,
+    "rotsvhn": _rotsvhn,
+    "angles": _angles,
+    "origins": _origins,
 }
 _FILMS = ("moving",)

@@ -13,7 +13,10 @@ def register(app: typer.Typer) -> None:
 def reproduce(
     table: Annotated[
         str,
-        typer.Argument(help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, generalisation, svhn, modelnet40."),
+        typer.Argument(
+            help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, generalisation, svhn, svhn-holdout, "
+            "modelnet40."
+        ),
     ],
     forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = "paper,modern",
     seeds: Annotated[str, typer.Option(help="Seeds that every row should have.")] = "0-4",
@@ -77,5 +80,6 @@ _FILES = {
     "mnist-rts": "mnist_variants",
     "sim2mnist": "mnist_variants",
     "generalisation": "mnist_variants",
+    "svhn-holdout": "svhn",
 }
 """Tables whose records share a file with others."""

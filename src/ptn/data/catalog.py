@@ -96,8 +96,8 @@ def _load_made_from_mnist(name: str, split: str, *, device: torch.device | str =
 _MNIST_FILES = "mnist/mnist.npz, or the four idx files in mnist/"
 _CROPS = "svhn/{train,test}_32x32.mat"
 _TILES = "svhn/{train,test}.tar.gz (unpacked or not), or the context tiles"
-_SVHN = {"train": 73_257, "test": 26_032, "extra": 531_131}
-_SVHN_MINUS = {"train": 62_871, "test": 22_460, "extra": 455_093}
+_SVHN = {"train": 73_257, "fit": 67_257, "valid": 6_000, "test": 26_032, "extra": 531_131}
+_SVHN_MINUS = {"train": 62_871, "fit": 57_688, "valid": 5_183, "test": 22_460, "extra": 455_093}
 
 
 def _digits(name: str, description: str, *options: str) -> DatasetInfo:
@@ -128,7 +128,7 @@ def _svhn(name: str, description: str, *, rotated: bool, minus: bool) -> Dataset
         shape=(3, 32, 32),
         files=_TILES if rotated else f"{_CROPS}, {_TILES}",
         command="ptn data fetch rotsvhn" if rotated else "ptn data fetch svhn",
-        options=("seed", "device") if rotated else ("size",),
+        options=("size", "training_tiles", *(("scale", "seed", "device") if rotated else ())),
         load=partial(load_svhn, rotated=rotated, minus=minus),
         optional=("extra",),
     )

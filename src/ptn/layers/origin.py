@@ -1,5 +1,6 @@
 """Where the object's centre is: a heatmap, its centroid, and the network that draws it."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -76,17 +77,22 @@ def heatmap_centroid(heatmap: Tensor, activation: HeatmapActivation = "softplus"
 class OriginPredictor(nn.Module):
     """A fully convolutional `body`, a 1×1 convolution to one channel, and the centroid of that heatmap.
 
-    (N, C, H, W) -> Location. The 1×1 convolution starts with weights 0 and bias 1, so that the first origin is
-    the middle of the image. Keep weight decay off it: its sum is what the centroid is divided by.
+    (N, C, H, W) -> Location. The 1×1 convolution starts with weights 0 and `bias`, so that the first origin is
+    the middle of the image. The larger the bias, the longer the heatmap stays broad, and the origin in the middle.
+    Keep weight decay off it: its sum is what the centroid is divided by.
     """
 
-    def __init__(self, body: nn.Module, channels: int, *, activation: HeatmapActivation = "softplus") -> None:
+    def __init__(
+        self, body: nn.Module, channels: int, *, activation: HeatmapActivation = "softplus", bias: float = 1.0
+    ) -> None:
         super().__init__()
         check_choice("heatmap activation", activation, ACTIVATIONS)
+        if not (math.isfinite(bias) and bias > 0):
+            raise InputError(f"heatmap_bias must be a positive number; got {bias}")
         self.body = body
         self.head = nn.Conv2d(channels, 1, 1)
         nn.init.zeros_(self.head.weight)
-        nn.init.ones_(self.head.bias)  # type: ignore[arg-type]
+        nn.init.constant_(self.head.bias, bias)  # type: ignore[arg-type]
         self.activation: HeatmapActivation = activation
 
     def forward(self, x: Tensor) -> Location:

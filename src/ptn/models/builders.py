@@ -1,5 +1,6 @@
 """How each named network is put together. The keyword options of a builder are those of `create_model`."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -26,7 +27,7 @@ from .classifiers import (
     make_voxel_classifier,
     residual_stage,
 )
-from .networks import PlainNetwork, PolarNetwork, SpatialNetwork
+from .networks import PlainNetwork, PolarNetwork, SpatialNetwork, TwoStreamNetwork
 
 ImageSize = tuple[int, int]
 
@@ -67,15 +68,19 @@ def polar(
     interpolation: Interpolation = "bilinear",
     padding: Padding = "zeros",
     heatmap: HeatmapActivation = "softplus",
+    heatmap_bias: float = 1.0,
     origin_jitter_px: float | None = None,
     wrap: bool = True,
     kernel: int | None = None,
     dropout: float = 0.0,
+    angle_stride: int = 1,
+    two_stream: bool = False,
 ) -> PolarNetwork:
     """PTN (a learned origin) and PCNN (the middle of the image): a stack on the polar image.
 
     By default the polar image has the size of the image, stack L twice the angles; a learned origin is
-    jittered by 2 pixels in training.
+    jittered by 2 pixels in training. `angle_stride` is that of the first convolution along the angle, where there
+    are more angles than its kernels can look over. With `two_stream` the same stack looks at the image itself too.
     """
     height, width = image_size
     rows = 2 * height if stack == "l" else height
@@ -88,25 +93,31 @@ def polar(
             r_max_px=r_max_px,
             law=law,
         ),
-        make_predictor(stack, in_channels, image_size, heatmap) if learned else None,
+        make_predictor(stack, in_channels, image_size, heatmap, bias=heatmap_bias) if learned else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
         interpolation=interpolation,
         padding=padding,
     )
-    classifier = make_classifier(
+    make = partial(
+        make_classifier,
         stack,
         num_classes=num_classes,
         image_size=image_size,
         in_channels=in_channels,
         kernel=kernel,
-        wrap=wrap,
         dropout=dropout,
     )
-    return PolarNetwork((in_channels, *image_size), transformer, classifier)
+    classifier = make(wrap=wrap, angle_stride=angle_stride)
+    shape = (in_channels, *image_size)
+    return (
+        TwoStreamNetwork(shape, transformer, classifier, make())
+        if two_stream
+        else PolarNetwork(shape, transformer, classifier)
+    )
 
 
 def make_predictor(
-    stack: Stack, in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation
+    stack: Stack, in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation, *, bias: float = 1.0
 ) -> OriginPredictor:
     """The paper's origin predictors.
 
@@ -115,12 +126,12 @@ def make_predictor(
     """
     if stack == "resnet32":
         body = Blocks(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
-        return OriginPredictor(body, 16, activation=heatmap)
+        return OriginPredictor(body, 16, activation=heatmap, bias=bias)
     halved = min(3, max(1, halvings(image_size)))
     strides = (2,) * halved + (1,) * (3 - halved)
     channels = (in_channels, 20, 20)
     blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip(channels, strides, strict=True)]
-    return OriginPredictor(Blocks(*blocks), 20, activation=heatmap)
+    return OriginPredictor(Blocks(*blocks), 20, activation=heatmap, bias=bias)
 
 
 def stn(

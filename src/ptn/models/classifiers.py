@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..layers import Blocks, ChannelDropout, ConvBlock, ResidualBlock, make_conv
 from ..layers.blocks import Size, mean_response
 
@@ -98,7 +99,7 @@ class ResNet(nn.Module):
         *,
         stages: Stages = RESNET32,
         stem_kernel: int = 3,
-        stem_stride: int = 1,
+        stem_stride: Size = 1,
         wrap: bool = False,
         dropout: float = 0.0,
         dims: Literal[2, 3] = 2,
@@ -146,11 +147,19 @@ def make_classifier(
     kernel: int | None = None,
     wrap: bool = False,
     dropout: float = 0.0,
+    angle_stride: int = 1,
 ) -> ConvStack | ResNet:
-    """The classifier called `stack`, for images of a size."""
+    """The classifier called `stack`, for images of a size.
+
+    `angle_stride` is a stride of its first convolution along the rows, on top of its own.
+    """
+    if isinstance(angle_stride, bool) or not isinstance(angle_stride, int) or angle_stride < 1:
+        raise InputError(f"angle_stride must be a whole number of at least 1; got {angle_stride!r}")
     if stack == "resnet32":
-        return ResNet(in_channels, num_classes, wrap=wrap, dropout=dropout)
-    layers = stack_layers(stack, image_size)
+        return ResNet(in_channels, num_classes, stem_stride=(angle_stride, 1), wrap=wrap, dropout=dropout)
+    (filters, stride), *others = stack_layers(stack, image_size)
+    rows, columns = stride if isinstance(stride, tuple) else (stride, stride)
+    layers = [(filters, (angle_stride * rows, columns)), *others]
     size = (5 if stack == "l" else 3) if kernel is None else kernel
     return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout)
 

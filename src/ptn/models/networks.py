@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -153,6 +153,34 @@ class PolarNetwork(Network):
         assert isinstance(classifier, ConvStack | ResNet)
         features = classifier.features(polar)
         return features, classifier.score(features)
+
+
+class TwoStreamNetwork(PolarNetwork):
+    """A polar network beside a classifier of the image itself, learning together: their logits are summed.
+
+    That is one linear layer over the feature maps of both.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        transformer: PolarTransformer,
+        classifier: ConvStack | ResNet,
+        cartesian: ConvStack | ResNet,
+    ) -> None:
+        super().__init__(input_shape, transformer, classifier)
+        self.cartesian = cartesian
+
+    def forward(self, images: Tensor, origin: Tensor | None = None, *, warp: Warp | None = None) -> Tensor:
+        self.check(images)
+        seen = images if warp is None else similarity_warp(images, **warp._asdict())
+        upright: Tensor = self.cartesian(self.normalize(seen))
+        return upright + super().forward(images, origin, warp=warp)
+
+    def trace(self, images: Tensor) -> Explanation:
+        upright: Tensor = self.cartesian(self.normalize(images))
+        polar = super().trace(images)
+        return replace(polar, logits=upright + polar.logits)
 
 
 class SpatialNetwork(Network):

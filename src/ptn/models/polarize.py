@@ -18,7 +18,7 @@ from ..layers import PolarTransformer
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from ..layers.origin import HeatmapActivation
 from .builders import make_predictor
-from .networks import PolarNetwork
+from .networks import Network, PolarNetwork
 from .turning import Turn, can_run, measure_stride
 
 Origin = Literal["learned", "center"]
@@ -121,10 +121,15 @@ def polarize(
         padding=padding,
     )
     network = PolarizedNetwork((in_channels, *size), transformer, wrapped, layout)
-    config = getattr(backbone, "pretrained_cfg", None)
-    if isinstance(config, Mapping) and len(config.get("mean") or ()) == len(config.get("std") or ()) == in_channels:
-        network.set_normalization(config["mean"], config["std"])
+    normalize_as_trained(network, backbone)
     return network.to(example.device, example.dtype).train(backbone.training)
+
+
+def normalize_as_trained(network: Network, backbone: nn.Module) -> None:
+    """Standardise images as the backbone's `pretrained_cfg` says, if it has one as timm's have."""
+    config, channels = getattr(backbone, "pretrained_cfg", None), network.input_shape[0]
+    if isinstance(config, Mapping) and len(config.get("mean") or ()) == len(config.get("std") or ()) == channels:
+        network.set_normalization(config["mean"], config["std"])
 
 
 def wrap_network(network: nn.Module) -> list[nn.Module]:

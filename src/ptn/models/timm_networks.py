@@ -1,24 +1,40 @@
-"""Backbones of timm, polarized, as networks of the zoo: `timm:resnet18`, `timm:resnet18.a1_in1k`."""
+"""Backbones of timm as networks of the zoo: `timm:resnet18` is polarized, `timm-plain:resnet18` is not."""
 
 import difflib
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch.nn.functional as F
+from torch import Tensor, nn
+
 from ..errors import InputError, optional_module
-from .polarize import Layout, PolarizedNetwork, polarize
+from .networks import Explanation, Network
+from .polarize import Layout, PolarizedNetwork, normalize_as_trained, polarize
 
 PREFIX = "timm:"
+PLAIN_PREFIX = "timm-plain:"
 
 
 def is_timm(name: str) -> bool:
     """Whether a model's name is that of a backbone of timm."""
-    return name.startswith(PREFIX)
+    return name.startswith((PREFIX, PLAIN_PREFIX))
 
 
-def timm_options() -> list[str]:
-    """The options of every such network: those of `polarize`."""
-    given = ("backbone", "image_size", "in_channels")
-    return [name for name in inspect.signature(polarize).parameters if name not in given]
+def timm_options(name: str) -> list[str]:
+    """The options of such a network: those of `polarize`, or of `plain_timm_network`."""
+    builder: Callable[..., Network] = plain_timm_network
+    if name.startswith(PREFIX):
+        builder = polarize
+    given = ("backbone", "architecture", "num_classes", "image_size", "in_channels", "tag")
+    return [option for option in inspect.signature(builder).parameters if option not in given]
+
+
+def timm_builder(name: str) -> Callable[..., Network]:
+    """What makes the network called `name`."""
+    prefix, _, architecture = name.partition(":")
+    return partial(timm_network if f"{prefix}:" == PREFIX else plain_timm_network, architecture)
 
 
 def timm_network(
@@ -35,6 +51,53 @@ def timm_network(
 
     `layout` is what an earlier network of the same name and size has found: its `Layout` as a dictionary.
     """
+    backbone = _timm_backbone(architecture, num_classes, in_channels, tag)
+    try:
+        known = None if layout is None else Layout(**layout)
+    except TypeError as error:
+        raise InputError(f"layout must be what an earlier network of the same name has; got {layout!r}") from error
+    return polarize(backbone, image_size=image_size, in_channels=in_channels, layout=known, **options)
+
+
+class BackboneNetwork(Network):
+    """A backbone as it is, looking at images enlarged `upsample` times: what a polarized one is compared with."""
+
+    def __init__(self, input_shape: tuple[int, ...], backbone: nn.Module, upsample: float) -> None:
+        super().__init__(input_shape)
+        self.backbone = backbone
+        self.upsample = upsample
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.check(images)
+        seen = self.normalize(images)
+        if self.upsample != 1:
+            seen = F.interpolate(seen, scale_factor=self.upsample, mode="bilinear", align_corners=False)
+        logits: Tensor = self.backbone(seen)
+        return logits
+
+    def trace(self, images: Tensor) -> Explanation:
+        return Explanation(self(images))
+
+
+def plain_timm_network(
+    architecture: str,
+    *,
+    num_classes: int,
+    image_size: tuple[int, int],
+    in_channels: int,
+    tag: str | None = None,
+    upsample: float = 1.0,
+) -> BackboneNetwork:
+    """timm's `architecture` on images enlarged `upsample` times, for those smaller than it was made for."""
+    if not upsample >= 1:
+        raise InputError(f"upsample must be at least 1; got {upsample}")
+    backbone = _timm_backbone(architecture, num_classes, in_channels, tag)
+    network = BackboneNetwork((in_channels, *image_size), backbone, upsample)
+    normalize_as_trained(network, backbone)
+    return network
+
+
+def _timm_backbone(architecture: str, num_classes: int, in_channels: int, tag: str | None) -> nn.Module:
     try:
         timm = optional_module("timm", "timm")
     except RuntimeError as error:
@@ -45,14 +108,10 @@ def timm_network(
         raise InputError(f"timm has no model {architecture!r}: {hint}")
     name = architecture if tag is None else f"{architecture}.{tag}"
     try:
-        backbone = timm.create_model(
+        backbone: nn.Module = timm.create_model(
             name, pretrained=tag is not None, num_classes=num_classes, in_chans=in_channels
         )
     except Exception as error:  # whatever timm and the network it loads from may raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(f"timm could not make {name}: {reason}") from error
-    try:
-        known = None if layout is None else Layout(**layout)
-    except TypeError as error:
-        raise InputError(f"layout must be what an earlier network of the same name has; got {layout!r}") from error
-    return polarize(backbone, image_size=image_size, in_channels=in_channels, layout=known, **options)
+    return backbone

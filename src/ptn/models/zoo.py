@@ -16,7 +16,7 @@ from ..files import save_tensors
 from . import builders
 from .networks import Model, Network, ScoreSum
 from .polarize import PolarizedNetwork
-from .timm_networks import PREFIX, is_timm, timm_network, timm_options
+from .timm_networks import is_timm, timm_builder, timm_options
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -24,8 +24,8 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
     "ptn_s": partial(builders.polar, stack="s", origin="learned"),
     "ptn_b": partial(builders.polar, stack="b", origin="learned"),
     "ptn_l": partial(builders.polar, stack="l", origin="learned"),
-    "pcnn_s": partial(builders.polar, stack="s", origin="center", heatmap="linear"),
-    "pcnn_b": partial(builders.polar, stack="b", origin="center", heatmap="linear"),
+    "pcnn_s": partial(builders.polar, stack="s", origin="center", heatmap="linear", heatmap_bias=1.0),
+    "pcnn_b": partial(builders.polar, stack="b", origin="center", heatmap="linear", heatmap_bias=1.0),
     "ccnn_s": partial(builders.plain, stack="s"),
     "ccnn_b": partial(builders.plain, stack="b"),
     "stn_s": partial(builders.stn, stack="s"),
@@ -60,8 +60,9 @@ class ModelConfig:
                 raise InputError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
         if not (len(self.image_size) == 2 and all(_is_whole(side, least=4) for side in self.image_size)):
             raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {self.image_size}")
-        if not isinstance(self.options.get("wrap", True), bool):
-            raise InputError(f"wrap must be True or False; got {self.options['wrap']!r}")
+        for name in ("wrap", "two_stream"):
+            if not isinstance(self.options.get(name, True), bool):
+                raise InputError(f"{name} must be True or False; got {self.options[name]!r}")
 
 
 def list_models() -> list[str]:
@@ -80,7 +81,7 @@ def list_options(name: str) -> list[str]:
     if name in _SUMS:
         return list_options(_SUMS[name][0])
     if is_timm(name):
-        return timm_options()
+        return timm_options(name)
     builder = _builder(name)
     # what the registry binds is what makes the name: not for the caller to change
     bound = builder.keywords if isinstance(builder, partial) else {}
@@ -91,7 +92,7 @@ def list_options(name: str) -> list[str]:
 def _builder(name: str) -> Callable[..., Network]:
     """What makes the network called `name`, which is no sum of others."""
     if is_timm(name):
-        return partial(timm_network, name.removeprefix(PREFIX))
+        return timm_builder(name)
     if name not in _BUILDERS:
         raise unknown_name("model", name, list_models())
     return _BUILDERS[name]
@@ -118,7 +119,8 @@ def create_model(
         options: see `list_options(name)`.
 
     Beside the names of `list_models` there is `timm:` before any convolutional architecture of timm, which is
-    polarized (see `polarize`); its tags are timm's own: "timm:resnet18.a1_in1k".
+    polarized (see `polarize`); its tags are timm's own: "timm:resnet18.a1_in1k". `timm-plain:` leaves any
+    architecture of timm as it is, to compare with.
     """
     if not isinstance(name, str):
         raise InputError(f"a model is named by a text, one of {', '.join(list_models())}; got {name!r}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .align import align
 from .published import FORMS, PAPER, PUBLISHED, TABLES, PublishedRow
-from .tables import Result, Table
+from .tables import Result, Table, ratios_to_baseline
 
 _NAMES = ("data set", "row")
 _REGENERATED = (
@@ -47,11 +47,14 @@ def _columns(table: Table) -> dict[str, list[str]]:
     for form in FORMS:
         ours = [row.results.get(form) for row in table.rows]
         columns[f"ours, {form} recipe"] = [_ours(result, digits, accuracy=info.accuracy) for result in ours]
+    ratios = [ratios_to_baseline(table, row) for row in table.rows]
     columns |= {
         heading: [_both(_metrics(result, names, digits, info.accuracy) for result in row) for row in results]
         for heading, names in info.columns.items()
     }
     columns |= {
+        "ratio publ.": ["" if row is None else _ratio(row.published) for row in ratios],
+        "ratio ours": ["" if row is None else _both(map(_ratio, row.ours)) for row in ratios],
         "params publ.": [_rounded(row.params) for row in known],
         "params ours": [_both(_count(result.params) for result in row) for row in results],
         "s/epoch publ.": [_seconds(row.seconds_per_epoch) for row in known],
@@ -101,6 +104,10 @@ def _spread(mean: float | None, std: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
 def _rounded(params: int | None) -> str:
     """A count of parameters as papers print it."""
     if params is None:
@@ -126,13 +133,15 @@ def _both(values: Iterable[str]) -> str:
 
 def _notes(table: Table, columns: Mapping[str, list[str]]) -> Iterator[str]:
     info = TABLES[table.name]
-    what = "Accuracy in %, over instances / over classes" if info.accuracy else "Test error in %"
     published = f" Published: {PAPER}." if "published" in columns else ""
-    yield f"{what}: mean ± sample standard deviation over n seeds.{published}"
+    yield f"{info.what}: mean ± sample standard deviation over n seeds.{published}"
     if "rotmnist" in info.datasets and "regenerated" in table.sources:
         yield _REGENERATED
     yield from info.notes
-    if any(" / " in cell for heading in ("params ours", "s/epoch ours") for cell in columns.get(heading, ())):
+    if "ratio ours" in columns or "ratio publ." in columns:
+        yield "Ratio: error over that of the row beside it without PTN, by the same recipe."
+    pairs = ("ratio ours", "params ours", "s/epoch ours")
+    if any(" / " in cell for heading in pairs for cell in columns.get(heading, ())):
         yield "Of ours, a / b: by the paper's recipe / by the modern one."
     if table.devices:
         times = "Published times: on a GPU of 2017; ours" if "s/epoch publ." in columns else "Ours"

@@ -67,6 +67,32 @@ def build_tables(records: Iterable[Record], names: Sequence[str] = tuple(TABLES)
     return [_table(name, [record for record in reported if record.table == name]) for name in dict.fromkeys(names)]
 
 
+@dataclass(frozen=True)
+class Ratios:
+    """The error of a row as a share of its baseline's: as published, and ours by form; None where either lacks."""
+
+    published: float | None
+    ours: tuple[float | None, ...]
+
+
+def ratios_to_baseline(table: Table, row: TableRow) -> Ratios | None:
+    """How a row compares with its baseline on the same data; None if it has none."""
+    name = TABLES[table.name].baselines.get(row.published.row)
+    pairs = {(other.published.dataset, other.published.row): other for other in table.rows}
+    baseline = pairs.get((row.published.dataset, name or ""))
+    if baseline is None:
+        return None
+    known = baseline.results
+    ours = (
+        _quotient(result.mean, known[form].mean if form in known else None) for form, result in row.results.items()
+    )
+    return Ratios(_quotient(row.published.mean, baseline.published.mean), tuple(ours))
+
+
+def _quotient(error: float | None, baseline: float | None) -> float | None:
+    return error / baseline if error is not None and baseline else None
+
+
 def to_json(tables: Iterable[Table]) -> list[dict[str, Any]]:
     """One object per row, data set and form, as `ptn report --json` prints them. Quoted rows are left out."""
     return [

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ..data.augment import draw_warp, noise_per_image
+from ..data.augment import disturb, draw_warp, noise_per_image
+from ..data.recolour import NUMBERS, recolour
 from ..errors import InputError, check_choice, unknown_name
 from ..evaluation.compute import PRECISIONS, Precision
-from ..geometry import Warp
-from ..geometry.interpolate import INTERPOLATIONS, Interpolation
+from ..geometry import Warp, similarity_warp
+from ..geometry.interpolate import INTERPOLATIONS, PADDINGS, Interpolation, Padding
 
 Form = Literal["paper", "modern", "own"]
 
@@ -95,6 +96,8 @@ class AugmentSpec:
     shift up to `shift_px` along x and y; `mirror` turns every other image over, `jitter` is the share of pixels
     or voxels left out; volumes may be scaled and moved along z too. `composed` reads the polar image of a turned
     image from the unturned one: one interpolation instead of two, for networks with a polar transformer.
+    For photographs: `crop_px` is the side of the middle that is cut out of what was turned and moved, `padding`
+    what lies beyond the image, and the last five are those of `recolour`.
     """
 
     rotation_deg: float = 0.0
@@ -106,31 +109,70 @@ class AugmentSpec:
     jitter: float = 0.0
     interpolation: Interpolation = "bilinear"
     composed: bool = False
+    crop_px: int | None = None
+    padding: Padding = "zeros"
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    invert: float = 0.0
+    cutout_px: int = 0
 
     def __post_init__(self) -> None:
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("padding", self.padding, PADDINGS)
         for name in ("scale", "z_scale"):
             smallest, largest = getattr(self, name)
             given = (smallest, largest)
             _check(f"augment.{name}", given, 0 < smallest <= largest, "two positive numbers in order")
         _check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
+        for name in ("brightness", "contrast", "saturation", "invert"):
+            _check(
+                f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= 1, "at least 0 and at most 1"
+            )
+        _check("augment.cutout_px", self.cutout_px, self.cutout_px >= 0, "at least 0")
+        _check("augment.crop_px", self.crop_px, self.crop_px is None or self.crop_px > 0, "positive")
+        if self.composed and self.crop_px:
+            raise InputError("augment.composed reads polar images from the whole image: leave augment.crop_px out")
 
     @property
     def active(self) -> bool:
-        return self != AugmentSpec(interpolation=self.interpolation, composed=self.composed)
+        return self != AugmentSpec(interpolation=self.interpolation, composed=self.composed, padding=self.padding)
 
     @property
     def disturbances(self) -> dict[str, Any]:
         """The options of `disturb`."""
         return {key: getattr(self, key) for key in ("mirror", "z_scale", "z_shift_px", "jitter")}
 
-    def warp(self, noise: Tensor) -> Warp:
-        """The turns, scales and shifts that `noise` stands for."""
-        return draw_warp(noise, rotation_deg=self.rotation_deg, scale=self.scale, shift_px=self.shift_px)
+    @property
+    def recolouring(self) -> dict[str, Any]:
+        """The options of `recolour` that are used."""
+        names = ("brightness", "contrast", "saturation", "invert", "cutout_px")
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
+
+    def apply(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Warp | None]:
+        """Images changed as `noise` (N, `noise_per_image`) says, and the warp that is left to a composed network.
+
+        Disturbed, warped and cropped, recoloured, in this order.
+        """
+        painted = len(self.recolouring) > 0
+        moves, paints = noise.split((noise.shape[1] - NUMBERS * painted, NUMBERS * painted), dim=1)
+        images = disturb(images, moves, **self.disturbances)
+        warp = draw_warp(moves, rotation_deg=self.rotation_deg, scale=self.scale, shift_px=self.shift_px)
+        if not self.composed:
+            size = None if self.crop_px is None else (self.crop_px, self.crop_px)
+            options: Any = {"size": size, "interpolation": self.interpolation, "padding": self.padding}
+            images = similarity_warp(images, **warp._asdict(), **options)
+        if painted:
+            images = recolour(images, paints, **self.recolouring)
+        return images, warp if self.composed else None
 
     def noise_per_image(self, shape: Sequence[int]) -> int:
         """How many random numbers an image of `shape` (C, …) needs."""
-        return noise_per_image(shape, **self.disturbances)
+        return noise_per_image(shape, **self.disturbances) + (NUMBERS if self.recolouring else 0)
+
+
+# those that recipes had from the start, and that every hash has seen
+_FIRST_AUGMENTATIONS = {"rotation_deg", "scale", "shift_px", "interpolation"}
 
 
 @dataclass(frozen=True)
@@ -195,7 +237,7 @@ class Recipe:
         said = self.to_dict()
         for key in ("name", "form", "rows", "seed"):
             said.pop(key)
-        for key in ("mirror", "z_scale", "z_shift_px", "jitter", "composed"):
+        for key in said["augment"].keys() - _FIRST_AUGMENTATIONS:
             if said["augment"][key] == getattr(AugmentSpec, key):
                 said["augment"].pop(key)
         if not self.data.hold_out:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import InputError, unknown_name
+from .photo_recipes import photographs
 from .recipe import (
     AugmentSpec,
     DataSpec,
@@ -160,26 +161,6 @@ def _generalisation() -> Iterator[Recipe]:
             yield _digit_recipe(dataset, f"{family}_b", "modern", turned=False, rows=rows, data=data)
 
 
-def _photographs() -> Iterator[Recipe]:
-    """The paper gives no recipe for these; `paper` is He et al.'s for small images."""
-    for dataset in ("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus"):
-        for model, title in (("ptn_resnet32", "PTN-ResNet32"), ("resnet32", "ResNet32")):
-            for form in ("paper", "modern"):
-                yield Recipe(
-                    name=f"{dataset}/{model}/{form}",
-                    data=DataSpec(dataset),
-                    model=ModelSpec(model, {"heatmap": "linear"} if model == "ptn_resnet32" else {}),
-                    form=form,
-                    rows=(Row("svhn", title),),
-                    optimiser=OptimiserSpec("sgd", lr=0.1, weight_decay=1e-4),
-                    schedule=ScheduleSpec("steps" if form == "paper" else "cosine"),
-                    epochs=40,
-                    batch=128,
-                    precision="bf16",
-                    label_smoothing=0.0 if form == "paper" else 0.1,
-                )
-
-
 def _voxels() -> Iterator[Recipe]:
     """The paper gives no recipe; `paper` is Adam with a cosine, every shape turned about z at random.
 
@@ -263,7 +244,7 @@ def _quickstart() -> Iterator[Recipe]:
 
 _RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
-    for recipes in (_rotated_mnist, _other_digits, _generalisation, _photographs, _voxels, _quickstart)
+    for recipes in (_rotated_mnist, _other_digits, _generalisation, photographs, _voxels, _quickstart)
     for recipe in recipes()
 }
 

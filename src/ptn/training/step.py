@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data.augment import disturb
-from ..geometry import similarity_warp
 from ..layers import random_layers
 from .batches import Batches
 from .optimise import AveragedWeights, learning_rates, make_optimiser
@@ -199,12 +197,9 @@ def classify(
     """The loss of `network` on a batch, augmented by `noise`, and how many it got wrong."""
     given = {}
     if noise is not None:
-        spec = recipe.augment
-        images, warp = disturb(images, noise, **spec.disturbances), spec.warp(noise)
-        if spec.composed:
+        images, warp = recipe.augment.apply(images, noise)
+        if warp is not None:
             given["warp"] = warp
-        else:
-            images = similarity_warp(images, **warp._asdict(), interpolation=spec.interpolation)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
         logits = network(images, **given)
     loss = F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)

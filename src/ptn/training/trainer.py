@@ -263,6 +263,10 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
     if recipe.dropout:
         options["dropout"] = recipe.dropout
     channels, height, width, *_ = image_shape(train)
+    if crop := recipe.augment.crop_px:
+        if crop > min(height, width):
+            raise InputError(f"{recipe.name}: augment.crop_px {crop} is more than the images' {min(height, width)}")
+        height, width = crop, crop
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = create_model(
