@@ -68,6 +68,19 @@ def test_the_rate_is_read_from_its_tensor():
     assert not torch.equal(model.weight, before)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_origin_predictors_may_have_a_rate_of_their_own(decay):
+    model = ptn.create_model("ptn_s")
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    spec = OptimiserSpec("sgd", lr=0.1, weight_decay=decay)
+    optimiser = make_optimiser(model, spec, torch.tensor(0.1), torch.tensor(0.0))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimiser.step()
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {name for name in before if not name.startswith("transformer.predictor.")}
+
+
 def test_averaged_weights_follow_slowly():
     model = torch.nn.BatchNorm1d(3)
     average = AveragedWeights(model, 0.75)

@@ -52,6 +52,18 @@ def test_training_learns_and_keeps_its_history(reference):
     assert reference.history[-1]["lr"] < 1e-3
 
 
+def test_origins_begin_to_learn_when_the_schedule_says(recipe, digits):
+    """Of 12 steps the first 6 leave the predictor as it was made, and the origin in the middle."""
+    late = replace(recipe, schedule=replace(recipe.schedule, origin_delay=0.5))
+    run = Run(late, digits, CPU)
+    head, first = run.model.transformer.predictor.head, run.model.classifier.features[0].conv
+    made, begun = head.weight.detach().clone(), first.weight.detach().clone()
+    for count, _ in enumerate(run.steps(), start=1):
+        assert torch.equal(head.weight, made) == (count <= 6)
+        assert not torch.equal(first.weight, begun)
+    assert count == 12
+
+
 def test_equal_seeds_give_equal_weights_and_other_seeds_do_not(reference, recipe, digits):
     assert_equal(weights(train(recipe, digits)), weights(reference))
     other = train(replace(recipe, seed=1), digits)

@@ -23,7 +23,8 @@ def report(
         typer.Argument(
             metavar="TABLE",
             help="rotmnist, ablation, mnist-r, mnist-rts, sim2mnist, generalisation, svhn, svhn-holdout, "
-            "modelnet40; by default all of these. Or own: runs that are no row of a table, such as those of ptn train --vary.",
+            "modelnet40; by default all of these. Or own: runs that are no row of a table, such as those of ptn "
+            "train --vary.",
             show_default=False,
         ),
     ] = None,
