@@ -45,7 +45,7 @@ class SteerableNetwork(nn.Module):
 
 def make_builder() -> Work:
     """What constructs the network, if escnn is here."""
-    need("escnn", "")
+    need("escnn.nn", "")
     return SteerableNetwork
 
 
