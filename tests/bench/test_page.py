@@ -9,6 +9,7 @@ import torch
 from ptn import InputError
 from ptn.bench import Bench, read_report, write_report
 from ptn.bench.page import render, write_page
+from ptn.bench.suites import SUITES
 from ptn.bench.timing import Timing
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,11 @@ def test_a_section_has_the_rows_the_hardware_and_what_was_left_out():
     assert "|  |  | another | 1 | **0.5** |  |" in text
     assert f"torch {torch.__version__}" in text
     assert "Left out: work: nobody (it is not here)." in text
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_has_its_section(suite):
+    assert render(report(suite), []).startswith("## ")
 
 
 def test_what_a_graph_is_stands_below_the_rows_that_have_one():

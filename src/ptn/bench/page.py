@@ -26,6 +26,7 @@ _TITLES = {
     "scaling": "How cost grows",
     "startup": "Starting up",
     "data": "Data",
+    "audit": "Auditing",
     "demo": "The page",
     "training": "Training steps",
     "fleet": "Training in fleets",
@@ -40,6 +41,8 @@ _ABOUT = {
     "scaling": "Images of one channel, as many radii as pixels.",
     "startup": "A fresh interpreter for each import; models at 96 pixels (32 for voxels).",
     "data": "Each once, from the files on the disk; what lacks files is left out.",
+    "audit": "`ptn.audit` of PTN-B at 64 pixels, accuracy included: 36 angles alone, and with scales, shifts and "
+    "inner layers as `ptn audit` does by default.",
     "demo": "`ptn demo` on loopback. Users turn a digit and ask again as soon as they are answered, and are on the "
     "same machine. The last row is a real browser, from a key press to the new picture.",
     "training": "A step of `ptn train rotmnist/ptn_b/paper+` in float32: batch, rotation, loss, gradients, "
