@@ -61,7 +61,8 @@ class TrainingStep:
         self.device = device
         self.shard = parallel.shard if parallel else Shard()
         self.model = model
-        self.rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps).to(device)
+        rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps)
+        self.rates, self.planned_rates = rates.to(device), rates.tolist()
         self.lr = torch.tensor(recipe.optimiser.lr, device=device)
         self.delay = round(recipe.schedule.origin_delay * len(self.rates))
         self.origin_lr = torch.zeros_like(self.lr) if self.delay else None

@@ -125,17 +125,22 @@ class Run:
 
     def steps(self) -> Iterator[None]:
         """Train to the end, pausing after every step."""
+        order = self._order(self.epoch)
         while not self.done:
-            order = epoch_order(len(self.data.train), self.batch, seed=self.recipe.seed, epoch=self.epoch)
-            part = order.chunk(self.shard.world, dim=1)[self.shard.rank]
             with self.on_stream():
-                self.batches.start(part, self.position)
+                self.batches.start(order, self.position)
             while self.position < self.steps_per_epoch:
                 with self.on_stream():
                     self.step()
                 self.position += 1
                 yield
+            order = self._order(self.epoch + 1)  # while a GPU is still busy
             self._finish_epoch()
+
+    def _order(self, epoch: int) -> Tensor:
+        """This process's part of the samples of each batch of an epoch."""
+        order = epoch_order(len(self.data.train), self.batch, seed=self.recipe.seed, epoch=epoch)
+        return order.chunk(self.shard.world, dim=1)[self.shard.rank]
 
     def finished_model(self) -> Model:
         """The network with the weights that the recipe selects, in evaluation mode."""
@@ -195,17 +200,16 @@ class Run:
     # --- the end of an epoch
 
     def _finish_epoch(self) -> None:
-        self._synchronise()
         seen = self.steps_per_epoch
         loss, wrong, first_bad = self._totals()
         self.epoch, self.position = self.epoch + 1, 0
         if first_bad >= 0:
-            rate = float(self.step.rates[first_bad])
+            rate = self.step.planned_rates[first_bad]
             raise RunFailedError(
                 f"the loss is not finite at step {first_bad} "
                 f"(epoch {first_bad // seen + 1}, learning rate {rate:g}): lower optimiser.lr"
             )
-        rate = float(self.step.rates[self.epoch * seen - 1])
+        rate = self.step.planned_rates[self.epoch * seen - 1]
         progress = Progress(self.epoch, loss / seen, 100 * wrong / (seen * self.batch), rate)
         if self.recipe.selection == "valid":
             progress = replace(progress, valid_error=self._validate())
@@ -220,13 +224,15 @@ class Run:
 
     def _totals(self) -> tuple[float, int, int]:
         """Loss, mistakes and the first bad step, over all processes that share this run."""
-        totals = torch.stack((self.step.loss_sum / self.shard.world, self.step.wrong.double()))
-        bad = self.step.first_bad.clone()
-        if self.parallel:
-            torch.distributed.all_reduce(totals)
-            torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)
-        loss, wrong = totals.tolist()
-        return loss, round(wrong), int(bad)
+        with self.on_stream():
+            totals = torch.stack((self.step.loss_sum / self.shard.world, self.step.wrong.double()))
+            bad = self.step.first_bad.double()
+            if self.parallel:
+                torch.distributed.all_reduce(totals)
+                torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)
+            # asked for once, after all that the device has to do for this run
+            loss, wrong, first_bad = torch.cat((totals, bad)).tolist()
+        return loss, round(wrong), round(first_bad)
 
     def _validate(self) -> float:
         assert self.data.valid is not None
