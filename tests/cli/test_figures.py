@@ -46,6 +46,23 @@ def test_pictures_of_a_network_in_light_and_dark_and_for_print(ptn_cli, tmp_path
     assert "36 angles × 36 radii" in text
 
 
+def test_of_all_figures_those_that_cannot_be_drawn_are_left_out(ptn_cli, tmp_path, monkeypatch):
+    from ptn import InputError
+    from ptn.cli import figures
+
+    def needs_more(path, sources):
+        raise InputError("train something first")
+
+    monkeypatch.setattr(
+        figures, "_FIGURES", {"one": needs_more, "two": lambda path, sources: path.parent.mkdir(exist_ok=True)}
+    )
+    pytest.importorskip("matplotlib")
+    outcome = ptn_cli("figures", "-o", tmp_path / "out")
+    assert (outcome.code, outcome.out) == (0, f"{tmp_path / 'out' / 'two.png'}\n")
+    assert outcome.err == "ptn: one is left out: train something first\n"
+    assert ptn_cli("figures", "one", "-o", tmp_path / "out").code == 2
+
+
 def test_mistakes_are_one_line(ptn_cli, tmp_path, monkeypatch):
     monkeypatch.setenv("PTN_DATA", str(tmp_path))
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))

@@ -1,5 +1,6 @@
 """`ptn figures`: the pictures of the paper, drawn from data and records."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,10 @@ def figures(
         "out"
     ),
 ) -> None:
-    """Draw figures, each into a file of its name, and print where they are."""
+    """Draw figures, each into a file of its name, and print where they are.
+
+    Of all figures, those that lack data, weights or records are left out, and why is said.
+    """
     from ..evaluation import open_weights
     from ..reporting.figures import style
 
@@ -69,9 +73,15 @@ def figures(
     for name in dict.fromkeys(names or _FIGURES):
         suffix = "webp" if name in _FILMS else kind
         path = output / f"{name}{'.dark' if dark else ''}.{suffix}"
-        with style.paper(dark=dark):
-            _FIGURES[name](path, sources)
-        print(path)
+        try:
+            with style.paper(dark=dark):
+                _FIGURES[name](path, sources)
+        except InputError as error:
+            if names:
+                raise
+            print(f"ptn: {name} is left out: {error}", file=sys.stderr)
+        else:
+            print(path)
 
 
 def _logpolar(path: Path, sources: Sources) -> None:
