@@ -36,10 +36,12 @@ def _switches() -> Iterator[None]:
     cudnn_flags = cudnn.deterministic, cudnn.benchmark
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    filling = torch.utils.deterministic.fill_uninitialized_memory
     yield
     matmul.allow_tf32, cudnn.allow_tf32 = tf32
     cudnn.deterministic, cudnn.benchmark = cudnn_flags
     torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+    torch.utils.deterministic.fill_uninitialized_memory = filling
 
 
 @pytest.fixture(scope="session")
