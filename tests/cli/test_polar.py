@@ -40,7 +40,7 @@ def test_and_back_without_being_told_anything(ptn_cli, photograph, tmp_path):
     ptn_cli("polar", path, "-o", tmp_path / "polar", "--origin", "0.1,0.05", "--angles", 720, "--radii", 480)
     outcome = ptn_cli("polar", "--inverse", tmp_path / "polar" / "photo.polar.png", "-o", tmp_path / "back")
     assert outcome.code == 0, outcome.err
-    back = np.asarray(Image.open(tmp_path / "back" / "photo.png")).astype(float)
+    back = np.asarray(Image.open(tmp_path / "back" / "photo.back.png")).astype(float)
     assert back.shape == pixels.shape
     inner = np.s_[20:100, 40:120]
     assert np.abs(back - pixels)[inner].mean() < 3
@@ -156,11 +156,10 @@ def test_an_input_is_never_overwritten(ptn_cli, photograph, tmp_path):
     ptn_cli("polar", path, "-o", tmp_path)
     polar = tmp_path / "photo.polar.png"
     before = path.read_bytes()
-    (tmp_path / "photo.png").unlink()
     ptn_cli("polar", "--inverse", polar, "-o", tmp_path)
-    assert (tmp_path / "photo.png").read_bytes() != before
-    same = polar.rename(tmp_path / "same.png")
-    outcome = ptn_cli("polar", "--inverse", same, "-o", tmp_path)
+    assert path.read_bytes() == before
+    assert (tmp_path / "photo.back.png").exists()
+    outcome = ptn_cli("polar", path, polar, "-o", tmp_path)
     assert outcome.code == 2
     assert "is one of the inputs" in outcome.err
 

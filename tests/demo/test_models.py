@@ -46,7 +46,7 @@ def test_a_ptn_stands_beside_the_plain_network_of_its_training_set_and_stack(shi
 def test_shipped_networks_without_a_partner_are_left_out(ship):
     ship("ptn_s", dataset="rotmnist")
     ship("ccnn_s", dataset="svhn")
-    with pytest.raises(InputError, match=r"no trained pair.*ptn train rotmnist/ptn_b/modern\+.*--weights"):
+    with pytest.raises(InputError, match=r"no trained pair.*`ptn quickstart`.*--weights"):
         find_pairs()
 
 

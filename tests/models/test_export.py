@@ -36,6 +36,16 @@ def test_the_onnx_file_gives_the_networks_logits_for_any_number_of_images(writte
     model.train()
 
 
+@pytest.mark.slow
+def test_somebodys_own_network_made_polar_is_exported_too(tmp_path):
+    backbone = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+    model = ptn.polarize(backbone, image_size=32).eval()
+    assert ptn.export_onnx(model, tmp_path / "own.onnx").difference <= 1e-4
+    assert ptn.export_torch(model, tmp_path / "own.pt2").difference <= 1e-4
+
+
 def test_the_network_is_left_as_it_was(written):
     model, _, _ = written
     assert all(module.training for module in model.modules())

@@ -24,7 +24,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="SUITE",
-            help="sampling, inference, training (by default these), scaling, startup, data, demo, fleet.",
+            help="sampling, inference, training (by default these), scaling, startup, data, audit, demo, fleet.",
             show_default=False,
         ),
     ] = None,
@@ -50,7 +50,7 @@ def bench(
 ) -> None:
     """Times of ours and of others, taken in turns in one run: medians after warming up.
 
-    Others that are not installed are left out, and said to be: pip install 'ptn[bench,export]'.
+    Others that are not installed are left out, and said to be: pip install 'ptn\\[bench,export]'.
     """
     if page is not None:
         from ..bench.page import write_page

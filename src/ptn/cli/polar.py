@@ -35,7 +35,7 @@ def convert(
     ] = None,
     interpolation: Annotated[str, typer.Option(help="bilinear, bicubic or nearest.")] = "bilinear",
 ) -> None:
-    """Write the log-polar image of each image as NAME.polar.png; with --inverse, NAME.png from NAME.polar.png.
+    """Write the log-polar image of each image as NAME.polar.png; with --inverse, NAME.back.png from that.
 
     A polar image carries its grid, origin and original size, so the way back needs no options.
     """

@@ -57,7 +57,7 @@ def to_polar(
 
 
 def from_polar(paths: Sequence[Path], folder: Path, *, interpolation: Interpolation = "bilinear") -> list[Path]:
-    """Write NAME.png into `folder` for each NAME.polar.png that `to_polar` wrote: all of them, or none."""
+    """Write NAME.back.png into `folder` for each NAME.polar.png that `to_polar` wrote: all of them, or none."""
     check_options(interpolation, "zeros")
 
     def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
@@ -72,7 +72,7 @@ def from_polar(paths: Sequence[Path], folder: Path, *, interpolation: Interpolat
         image = polar_unsample(polar[None], torch.tensor([origin]), grid, size, interpolation=interpolation)
         return image[0], {}
 
-    return _convert_all(paths, folder, lambda path: f"{path.stem.removesuffix(_SUFFIX)}.png", convert)
+    return _convert_all(paths, folder, lambda path: f"{path.stem.removesuffix(_SUFFIX)}.back.png", convert)
 
 
 def _parse_facts(path: Path, text: str) -> tuple[tuple[float, float], tuple[int, int], PolarGrid]:

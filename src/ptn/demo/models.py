@@ -88,8 +88,8 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
             raise InputError(f"{network.name}: no PTN to show beside it; give --weights of one for the same images")
     if not pairs:
         raise InputError(
-            "no trained pair of networks to show: train one (ptn train rotmnist/ptn_b/modern+) and give its "
-            "weights.safetensors with --weights"
+            "no trained pair of networks to show: run `ptn quickstart`, then give both of its networks with "
+            "--weights out/runs/quickstart.ptn_s.modern/seed-0/weights.safetensors, and the same of ccnn_s"
         )
     return pairs
 

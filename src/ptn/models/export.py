@@ -158,7 +158,7 @@ def _describe(network: nn.Module, images: Tensor, classes: Sequence[str] | None)
     }
     if classes is not None:
         texts["classes"] = json.dumps(list(classes))
-    if isinstance(network, Network | ScoreSum):
+    if isinstance(network, Network | ScoreSum) and hasattr(network, "config"):  # not somebody's own backbone
         texts |= {"model": network.config.name, "config": json.dumps(asdict(network.config))}
     return texts
 

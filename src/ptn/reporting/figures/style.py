@@ -6,8 +6,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from ...files import atomic_path
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, and which show on white and on black
@@ -61,6 +59,8 @@ def save(figure: Any, path: Path) -> None:
 
 def _save_small(figure: Any, path: Path) -> None:
     """A PNG of 256 colours, a third of the size of one with all, and to the eye the same."""
+    from PIL import Image
+
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=_DOTS_PER_INCH)
     with Image.open(drawn) as picture:
