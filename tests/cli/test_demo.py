@@ -54,7 +54,7 @@ def test_without_weights_it_says_what_to_do(ptn_cli, monkeypatch):
     monkeypatch.setattr(models, "list_pretrained", list)
     outcome = ptn_cli("demo", "--no-open")
     assert outcome.code == 2
-    assert "ptn train rotmnist/ptn_b/modern+" in outcome.err
+    assert "run `ptn quickstart`" in outcome.err
     assert outcome.err.count("\n") == 1
 
 
