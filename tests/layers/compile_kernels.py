@@ -13,7 +13,7 @@ from triton.compiler import ASTSource
 import ptn
 from ptn.layers.fused import kernels, run_blocks
 
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", int: "i32", float: "fp32"}
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32", int: "i32", float: "fp32"}
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 seen = set()
 
