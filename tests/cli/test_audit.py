@@ -104,7 +104,10 @@ def test_mistakes_are_one_line(ptn_cli, folder, bees, tmp_path):
     (tmp_path / "empty").mkdir()
     voxels = tmp_path / "voxels.safetensors"
     ptn.save_weights(ptn.create_model("cylindrical", image_size=8), voxels)
+    ten = tmp_path / "ten.safetensors"
+    ptn.save_weights(ptn.create_model("ccnn_s", image_size=20), ten)
     mistakes = {
+        "ten.safetensors gives scores of 10 classes and animals has 3": [ten, "--folder", folder],
         "no weights at": [tmp_path / "none.safetensors", "--folder", folder],
         "no ONNX file at": [tmp_path / "none.onnx", "--folder", folder],
         "no folder at": [bees, "--folder", tmp_path / "none"],
@@ -135,4 +138,4 @@ def test_an_onnx_file_of_another_size_is_named(ptn_cli, bees, tmp_path, monkeypa
     ptn.export_onnx(network, tmp_path / "other.onnx", images=torch.rand(2, 1, 20, 20))
     outcome = ptn_cli("audit", tmp_path / "other.onnx", "--dataset", "quickstart", "-o", tmp_path / "out")
     assert outcome.code == 2
-    assert "other.onnx takes (N, 1, 20, 20); got (2, 1, 42, 42): bring the images to that" in outcome.err
+    assert "other.onnx takes (N, 1, 20, 20); got (1, 1, 42, 42): bring the images to that" in outcome.err

@@ -15,6 +15,7 @@ from .inputs import DataOption, SplitOption, load_for, picture_shape
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..data import Dataset, VoxelDataset
     from ..evaluation import Audit, Weights
     from ..evaluation.consistency import Mask
 
@@ -110,11 +111,29 @@ def _load(
     if network.classes is not None:
         dataset = match_classes(dataset, network.classes)
     chosen = _draw(len(dataset), count, seed)
+    _check_classes(network, dataset, chosen)
     if isinstance(dataset, VoxelDataset):
         images = unpack_voxels(dataset.packed[chosen], dataset.size)
     else:
         images = dataset.images[chosen]
     return images, dataset.labels[chosen], _described(f"{dataset.name} {dataset.split}", len(chosen), len(dataset))
+
+
+def _check_classes(network: "Weights", dataset: "Dataset | VoxelDataset", chosen: list[int]) -> None:
+    """Refuse classes that the network cannot be right about, where it does not name its own."""
+    import torch
+
+    from ..data.subset import subset
+    from ..evaluation import scores
+
+    if network.classes is not None or not chosen:
+        return
+    outputs = scores(network.model, subset(dataset, torch.tensor(chosen[:1]))).shape[1]
+    if outputs != len(dataset.classes):
+        raise InputError(
+            f"{network.name} gives scores of {outputs} classes and {dataset.name} has {len(dataset.classes)}: "
+            "give it images of its own classes, or a folder without class folders for consistency alone"
+        )
 
 
 def _draw(total: int, count: int, seed: int) -> list[int]:

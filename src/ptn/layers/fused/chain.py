@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from .launch import (
-    Layer,
     Relu,
-    WeightGradients,
     activate,
     channels_inside,
     convolve,
@@ -20,9 +18,10 @@ from .launch import (
     normalise,
     pad_input,
     pass_relu,
-    places,
     spread,
 )
+from .layer import Layer
+from .weights import WeightGradients, places
 
 
 def _layers(

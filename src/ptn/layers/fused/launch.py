@@ -1,120 +1,17 @@
 """Launching the kernels: tensors and numbers in, tensors out, each cut up as suits its size."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from . import kernels
+from .layer import Layer, conv_tile, width_of
 
 # elements of one program of the kernels that touch each only once
 _ELEMENTS = 4096
-# pixels from which larger tiles still fill a GPU
-_MANY = 100_000
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How a convolution is cut up: the pixels of a program, or of one of its steps; products added up at once;
-    warps; stages of the pipeline; and for the gradient of the weights, how many programs share the pixels."""
-
-    pixels: int
-    depth: int
-    warps: int = 4
-    stages: int = 3
-    shares: int = 1
-
-    @property
-    def options(self) -> dict[str, int]:
-        return {"BLOCK_M": self.pixels, "BLOCK_K": self.depth, "num_warps": self.warps, "num_stages": self.stages}
-
-
-def conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
-    """The tile for convolutions that sum runs of `products` into `channels` of so many pixels, either way."""
-    depth = min((16, 32, 64), key=lambda tile: triton.cdiv(products, tile) * (tile + 8))
-    if channels > 32:
-        return _fit(Tile(64, depth), dtype)
-    return _fit(Tile(256 if channels <= 16 and pixels >= _MANY else 128, depth), dtype)
-
-
-def weight_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
-    """The tile for the gradient of a row of weights, `products` × `channels`, over so many pixels."""
-    depth = min(128 if channels <= 32 or products <= 128 else 64, _width(products))
-    warps = 8 if depth == 128 else 4
-    if pixels >= _MANY:
-        return _fit(Tile(128, depth, warps, shares=192), dtype)
-    few = Tile(64, depth, warps, shares=96) if pixels >= _MANY // 5 else Tile(128, depth, warps, shares=32)
-    return _fit(few, dtype)
-
-
-def _fit(tile: Tile, dtype: torch.dtype) -> Tile:
-    """A tile made for two bytes a value, for `dtype`: twice the bytes, half the pixels."""
-    return tile if dtype.itemsize == 2 else replace(tile, pixels=max(32, tile.pixels // 2), stages=2)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A convolution: its weights (C', KH, KW, C) and numbers, and the sizes of the maps before and after it."""
-
-    weight: Tensor
-    stride: tuple[int, int]
-    wrap: bool
-    size: tuple[int, int]
-    precision: str
-
-    @property
-    def channels(self) -> int:
-        return self.weight.shape[0]
-
-    @property
-    def in_channels(self) -> int:
-        return self.weight.shape[3]
-
-    @property
-    def kernel(self) -> tuple[int, int]:
-        return self.weight.shape[1], self.weight.shape[2]
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        return -(-self.size[0] // self.stride[0]), -(-self.size[1] // self.stride[1])
-
-    @property
-    def padding(self) -> tuple[int, int]:
-        """What the convolution's input is padded by."""
-        return self.kernel[0] // 2, self.kernel[1] // 2
-
-    @property
-    def turns(self) -> bool:
-        """Whether wrapping does not fit the stride: one row of the output may then lie at several turns."""
-        return self.wrap and self.size[0] % self.stride[0] > 0
-
-    @property
-    def gradient_padding(self) -> tuple[int, int]:
-        """What the gradient of the convolution's output is padded by."""
-        return -(-self.padding[0] // self.stride[0]), -(-self.padding[1] // self.stride[1])
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """What all its kernels are compiled for."""
-        return {
-            "CIN": self.in_channels,
-            "COUT": self.channels,
-            "HO": self.out_size[0],
-            "WO": self.out_size[1],
-            "KH": self.kernel[0],
-            "KW": self.kernel[1],
-            "SY": self.stride[0],
-            "SX": self.stride[1],
-            "PRECISION": self.precision,
-        }
-
-    @property
-    def padded_size(self) -> dict[str, int]:
-        return {"H": self.size[0] + 2 * self.padding[0], "W": self.size[1] + 2 * self.padding[1]}
 
 
 class Relu(NamedTuple):
@@ -194,7 +91,7 @@ def convolve(layer: Layer, x: Tensor, *, summed: bool) -> tuple[Tensor, Sums]:
     sums = _sums(y, programs)
     kernels.conv_forward[(programs,)](
         x, layer.weight, y, sums, _pixels(y),
-        **layer.constants, **layer.padded_size, **tile.options, SUMS=summed, BLOCK_N=_width(layer.channels),
+        **layer.constants, **layer.padded_size, **tile.options, SUMS=summed, BLOCK_N=width_of(layer.channels),
     )  # fmt: skip
     return y, Sums(sums, tile.pixels)
 
@@ -263,88 +160,9 @@ def input_gradient(
         DPY=gradient_padding[0], DPX=gradient_padding[1], TURNS=3 if layer.turns else 1, **tile.options,
         SHORTCUT=0 if shortcut is None else shortcut.shape[-1],
         CHAINED=relu is not None, JOINED=relu is not None and relu.joined is not None,
-        BLOCK_N=_width(layer.in_channels),
+        BLOCK_N=width_of(layer.in_channels),
     )  # fmt: skip
     return dx, sums
-
-
-class WeightGradients:
-    """The gradients of all convolutions' weights, each by several programs that share the pixels, then summed."""
-
-    def __init__(self, layers: Sequence[Layer], count: int, device: torch.device) -> None:
-        self.layers = layers
-        self.parts = tuple(_part(layer, count) for layer in layers)
-        self.partial = torch.empty(
-            sum(part.shares * part.size for part in self.parts), dtype=torch.float32, device=device
-        )
-
-    def add(self, index: int, dy: Tensor, x: Tensor) -> None:
-        """Launch the programs of one layer."""
-        layer, part = self.layers[index], self.parts[index]
-        begin = sum(before.shares * before.size for before in self.parts[:index])
-        padding = layer.gradient_padding
-        kernels.conv_backward_weight[part.programs](
-            x, dy, self.partial[begin:], part.pixels,
-            **layer.constants, **layer.padded_size, DPY=padding[0], DPX=padding[1], **part.tile.options,
-            STEPS=part.steps, BLOCK_N=_width(layer.channels),
-        )  # fmt: skip
-
-    def sum(self) -> Tensor:
-        """All gradients one after the other, each beginning at the place that `places` says."""
-        table = _sum_table(self.parts, self.partial.device)
-        total = self.partial.new_empty(len(table) * _SUMMED)
-        kernels.sum_shares[(len(table),)](
-            self.partial, table, total,
-            SHARES=max(part.shares for part in self.parts), BLOCK_S=_SHARES_AT_ONCE, BLOCK=_SUMMED,
-        )  # fmt: skip
-        return total
-
-
-# weights that one program sums up, and shares that it adds at once
-_SUMMED = 64
-_SHARES_AT_ONCE = 32
-
-
-class _Part(NamedTuple):
-    """A layer's share of the work of `WeightGradients`: `shares` times `size` values."""
-
-    size: int
-    shares: int
-    steps: int
-    pixels: int
-    programs: tuple[int, int, int]
-    tile: Tile
-
-
-def _part(layer: Layer, count: int) -> _Part:
-    rows, columns = layer.kernel
-    products = columns * layer.in_channels
-    pixels = count * layer.out_size[0] * layer.out_size[1]
-    tile = weight_tile(products, layer.channels, pixels, layer.weight.dtype)
-    steps = triton.cdiv(pixels, tile.shares * tile.pixels)
-    shares = triton.cdiv(pixels, tile.pixels * steps)
-    programs = (shares, rows, triton.cdiv(products, tile.depth))
-    return _Part(layer.channels * rows * products, shares, steps, pixels, programs, tile)
-
-
-@lru_cache(maxsize=256)
-def _sum_table(parts: tuple[_Part, ...], device: torch.device) -> Tensor:
-    """What each program of `sum_shares` does. Kept, because a CUDA graph cannot be captured while it is copied."""
-    rows = []
-    begin = 0
-    for part in parts:
-        for first in range(0, part.size, _SUMMED):
-            rows.append((begin + first, min(_SUMMED, part.size - first), part.size, part.shares))
-        begin += part.size * part.shares
-    return torch.tensor(rows, dtype=torch.int32, device=device)
-
-
-def places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where the gradient of each of so many weights begins in `WeightGradients.sum`, and the length of all."""
-    ends = [0]
-    for size in sizes:
-        ends.append(ends[-1] + triton.cdiv(size, _SUMMED) * _SUMMED)
-    return ends[:-1], ends[-1]
 
 
 def channels_inside(x: Tensor) -> Tensor:
@@ -367,7 +185,7 @@ def _shape(maps: Tensor, padding: tuple[int, int]) -> dict[str, int]:
 
 
 def _tile(maps: Tensor) -> dict[str, int]:
-    width = _width(maps.shape[-1], least=1)
+    width = width_of(maps.shape[-1], least=1)
     return {"BLOCK_M": max(1, _ELEMENTS // width), "BLOCK_N": width}
 
 
@@ -378,8 +196,3 @@ def _tiles(maps: Tensor) -> tuple[int]:
 def _sums(maps: Tensor, programs: int) -> Tensor:
     """Room for two sums of each channel of `maps` by every program."""
     return maps.new_empty(2, maps.shape[-1], programs, dtype=torch.float32)
-
-
-def _width(channels: int, least: int = 16) -> int:
-    """The tile that holds all channels."""
-    return max(least, triton.next_power_of_2(channels))
