@@ -79,6 +79,25 @@ def test_what_moves_out_along_z_is_gone_and_nothing_comes_in():
     assert torch.allclose(out[0, 0, 0, 0], torch.tensor([0.0, 0, 0, 1, 1, 1, 1, 1]))
 
 
+def test_images_are_stretched_along_x_alone():
+    x, y = torch.arange(33.0) - 16, torch.arange(9.0)[:, None]
+    images = (torch.exp(-((x - 2) ** 2) / 18) * (1 + y)).expand(1, 1, 9, 33)
+    out = augment(images, neutral(1, 7, depth=1.0), stretch=(0.8, 1.25), interpolation="bicubic")
+    expected = torch.exp(-((x / 1.25 - 2) ** 2) / 18) * (1 + y)
+    assert float(((out[0, 0] - expected) / (1 + y)).abs().max()) < 0.02
+    still = augment(images, neutral(1, 7), stretch=(0.8, 1.25), interpolation="bicubic")
+    assert torch.allclose(still, images, atol=1e-5)
+    with pytest.raises(InputError, match="only images can be stretched"):
+        augment(torch.rand(1, 1, 8, 8, 8), neutral(1, 7), stretch=(0.8, 1.25))
+
+
+def test_stretching_reads_between_pixels_as_bicubic_interpolation_does():
+    images = torch.rand(1, 1, 4, 12)
+    out = augment(images, neutral(1, 7, depth=1.0), stretch=(1.0, 2.0), interpolation="bicubic")
+    wide = torch.nn.functional.interpolate(images, size=(4, 24), mode="bicubic", align_corners=False)
+    assert torch.allclose(out[..., 1:-1], wide[..., 7:17], atol=1e-5)
+
+
 def test_images_have_no_z():
     with pytest.raises(InputError, match="only volumes can be scaled and moved along z"):
         augment(torch.rand(1, 1, 8, 8), neutral(1, 7), z_shift_px=1)
@@ -99,4 +118,5 @@ def test_only_what_is_asked_for_takes_random_numbers():
     shape = (2, 8, 8, 8)
     assert noise_per_image(shape) == 4
     assert noise_per_image(shape, mirror=True) == noise_per_image(shape, z_shift_px=1.0) == 7
+    assert noise_per_image((1, 8, 8), stretch=(0.9, 1.1)) == 7
     assert noise_per_image(shape, z_scale=(0.9, 1.1), jitter=0.1) == 7 + 512

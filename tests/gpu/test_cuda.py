@@ -1,5 +1,6 @@
 """What must hold on a GPU: geometry agrees with float64, and runs are equal bit for bit, captured and all."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,23 @@ def test_alone_in_a_fleet_streamed_and_resumed_are_equal(recipe, data, tmp_path)
     assert resumed.resume()
     train_fleet([resumed])
     assert different(weights(resumed), weights(alone)) == []
+
+
+def test_a_run_does_not_depend_on_another_that_had_its_stream(recipe, data, monkeypatch):
+    """Streams come from a pool of 32; what torch frees with one run's graph must not be what another's uses."""
+    alone = Run(recipe, data, GPU)
+    train_fleet([alone])
+    first = Run(recipe, data, GPU)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: first.cuda_stream)
+    second = Run(recipe, data, GPU)
+    assert second.cuda_stream is first.cuda_stream
+    first.release()
+    gc.collect()
+    torch.cuda.empty_cache()
+    others = [torch.full((2**20,), float("nan"), device=GPU) for _ in range(64)]
+    train_fleet([second])
+    assert different(weights(second), weights(alone)) == []
+    assert all(bool(other.isnan().all()) for other in others)
 
 
 @pytest.mark.parametrize("name", ["rotsvhn/ptn_resnet32/modern+", "svhn/ptn_resnet32/paper/two-stream"])

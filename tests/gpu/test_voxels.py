@@ -70,6 +70,6 @@ def test_a_captured_run_learns_and_goes_on_to_the_same_weights(model, precision,
     expected = straight.step.tensors()
     assert [key for key, value in resumed.step.tensors().items() if not torch.equal(value, expected[key])] == []
 
-    _, records = conclude_run(straight, shapes(20), together=1)
+    _, records = conclude_run(straight, shapes(20))
     assert [record.tta for record in records] == [1, 3]
     assert records[0].metrics["mesh_count"] == 16

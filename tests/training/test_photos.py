@@ -63,7 +63,7 @@ def test_crops_come_from_tiles_and_answers_are_to_crops():
 def test_records_of_the_usual_test_crops_have_accuracies_by_angle(name, measured):
     run = tiny_run(name)
     test = load_split(run.recipe.data, run.recipe.data.test)
-    _, (record,) = conclude_run(run, test, together=1)
+    _, (record,) = conclude_run(run, test)
     assert ("angle_accuracy" in record.metrics) == measured
     if measured:
         assert len(record.metrics["angle_accuracy"]) == len(record.metrics["angle_deg"]) == 24

@@ -106,7 +106,7 @@ def test_settings_that_are_not_used_leave_the_hash_alone():
     del known["data"]["hold_out"], known["schedule"]["origin_delay"]
     assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     changes = ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}, {"crop_px": 20})
-    for change in (*changes, {"padding": "border"}, {"invert": 0.5}, {"cutout_px": 4}):
+    for change in (*changes, {"stretch": [0.9, 1.1]}, {"padding": "border"}, {"invert": 0.5}, {"cutout_px": 4}):
         settings = {f"augment.{key}": value for key, value in change.items()}
         assert override(recipe, settings).sha256 != recipe.sha256
     assert override(recipe, {"data.hold_out": 100}).sha256 != recipe.sha256

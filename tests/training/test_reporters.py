@@ -20,9 +20,9 @@ def run(recipe, digits):
 def test_a_log_gets_a_line_per_epoch_with_what_matters(run, digits, capsys):
     reporter = PlainReporter()
     run.on_epoch = reporter.epoch
-    reporter.begin([run])
+    reporter.begin(run)
     train_fleet([run])
-    _, records = conclude_run(run, digits.valid, together=1)
+    _, records = conclude_run(run, digits.valid)
     reporter.done(run, records)
     reporter.close()
     out = capsys.readouterr().out.splitlines()
@@ -39,9 +39,9 @@ def test_the_live_lines_end_with_the_result_and_show_the_cursor_again(run, digit
     terminal = io.StringIO()
     reporter.bars.live.console = Console(file=terminal, force_terminal=True, width=160)
     run.on_epoch = reporter.epoch
-    reporter.begin([run])
+    reporter.begin(run)
     train_fleet([run])
-    _, records = conclude_run(run, digits.valid, together=1)
+    _, records = conclude_run(run, digits.valid)
     reporter.done(run, records)
     reporter.close()
     assert "% error" in terminal.getvalue()
@@ -52,7 +52,7 @@ def test_live_lines_that_are_interrupted_show_the_cursor_again(run):
     reporter = LiveReporter()
     terminal = io.StringIO()
     reporter.bars.live.console = Console(file=terminal, force_terminal=True, width=160)
-    reporter.begin([run])
+    reporter.begin(run)
     reporter.close()
     assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
 

@@ -219,6 +219,35 @@ def test_a_used_up_budget_stops_at_a_checkpoint(recipe, digits, tmp_path):
     assert (tmp_path / "checkpoint.safetensors").exists()
 
 
+def test_a_run_is_made_when_there_is_room_for_it(recipe, digits):
+    made, ended = [], []
+
+    def runs():
+        for seed in range(3):
+            made.append(seed)
+            yield Run(replace(recipe, seed=seed, epochs=1), digits, CPU)
+
+    outcome = train_fleet(runs(), on_done=lambda run: ended.append((run.recipe.seed, list(made))))
+    assert ended == [(0, [0]), (1, [0, 1]), (2, [0, 1, 2])]
+    assert [run.together for run in outcome.done] == [1, 1, 1]
+
+
+def test_no_room_for_one_more_loses_nothing(recipe, digits, tmp_path, monkeypatch):
+    monkeypatch.setattr("ptn.training.fleet._Fleet._on_gpu", lambda fleet: True)
+    first = Run(recipe, digits, CPU, tmp_path)
+
+    def runs():
+        yield first
+        yield Run(replace(recipe, seed=1, epochs=1), digits, CPU)
+        raise InputError("the device is out of memory")
+
+    with pytest.raises(InputError, match="out of memory"):
+        train_fleet(runs(), at_once=2)
+    again = Run(recipe, digits, CPU, tmp_path)
+    assert again.resume()
+    assert (again.epoch, again.position) == (first.epoch, first.position) != (0, 0)
+
+
 def test_a_checkpoint_of_other_settings_is_refused(recipe, digits, tmp_path):
     Run(recipe, digits, CPU, tmp_path).save()
     for other, says in (

@@ -96,7 +96,7 @@ def test_records_have_accuracies_with_and_without_shapes_from_points_and_by_azim
     run = Run(recipe, RunData(shapes(16)), CPU)
     train_fleet([run])
     test = shapes(10, "test")
-    _, (single, vote) = conclude_run(run, test, together=1)
+    _, (single, vote) = conclude_run(run, test)
     for record in (single, vote):
         metrics = record.metrics
         assert metrics["mesh_count"] == 8

@@ -1,7 +1,7 @@
 """Training images turned, scaled and moved at random: batched, on their own device, from given random numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,12 +19,13 @@ def noise_per_image(
     shape: Sequence[int],
     *,
     mirror: bool = False,
+    stretch: Range = UNCHANGED,
     z_scale: Range = UNCHANGED,
     z_shift_px: float = 0.0,
     jitter: float = 0.0,
 ) -> int:
     """How many random numbers `augment` takes for an image of `shape` (C, …) with these options."""
-    more = mirror or z_scale != UNCHANGED or z_shift_px != 0 or jitter != 0
+    more = mirror or (stretch, z_scale) != (UNCHANGED, UNCHANGED) or z_shift_px != 0 or jitter != 0
     return 4 + 3 * more + (math.prod(shape[1:]) if jitter else 0)
 
 
@@ -64,6 +65,7 @@ def disturb(
     noise: Tensor,
     *,
     mirror: bool = False,
+    stretch: Range = UNCHANGED,
     z_scale: Range = UNCHANGED,
     z_shift_px: float = 0.0,
     jitter: float = 0.0,
@@ -71,8 +73,8 @@ def disturb(
     """What comes before the warp.
 
     Every pixel or voxel is left out with probability `jitter`, in all channels at once; every other image is a
-    `mirror` image, -x for x. Volumes are scaled along z between the two of `z_scale`, evenly in the logarithm, and
-    moved along z by up to `z_shift_px`.
+    `mirror` image, -x for x. Images are scaled along x alone between the two of `stretch`, volumes along z between
+    the two of `z_scale`, both evenly in the logarithm, and volumes are moved along z by up to `z_shift_px`.
     """
     if noise.shape[1] == 4:
         return images
@@ -83,6 +85,8 @@ def disturb(
     if mirror:
         x_axis = 2 if images.dim() == 5 else 3
         images = torch.where(_per_image(flip < 0.5, images), images.flip(x_axis), images)
+    if stretch != UNCHANGED:
+        images = _stretch(images, _between(stretch, depth))
     if z_scale != UNCHANGED or z_shift_px:
         images = _warp_z(images, _between(z_scale, depth), (2 * up - 1) * z_shift_px)
     return images
@@ -98,13 +102,36 @@ def _per_image(values: Tensor, images: Tensor) -> Tensor:
     return values.view(-1, *(1,) * (images.dim() - 1))
 
 
+def _stretch(images: Tensor, scale: Tensor) -> Tensor:
+    """Images (N, C, H, W) with what is at x from the middle brought to scale·x, by cubic convolution."""
+    if images.dim() != 4:
+        raise InputError(f"only images can be stretched along x alone; got shape {tuple(images.shape)}")
+    return _along_last(images, scale, torch.zeros_like(scale), _cubic)
+
+
 def _warp_z(volumes: Tensor, scale: Tensor, shift_px: Tensor) -> Tensor:
     """Volumes (N, C, X, Y, Z) with what is at z from the middle brought to scale·z + shift_px, linearly."""
     if volumes.dim() != 5:
         raise InputError(f"only volumes can be scaled and moved along z; got shape {tuple(volumes.shape)}")
-    z = torch.arange(volumes.shape[-1], dtype=scale.dtype, device=volumes.device)
-    middle = (len(z) - 1) / 2
-    source = (z - middle - shift_px[:, None]) / scale[:, None] + middle
-    # row w of a sample's matrix has the shares of the input's slices in the output's slice w
-    shares = (1 - (source[:, :, None] - z).abs()).clamp(min=0).to(volumes.dtype)
-    return (volumes.flatten(1, 3) @ shares.mT).view_as(volumes)
+    return _along_last(volumes, scale, shift_px, _tent)
+
+
+def _along_last(images: Tensor, scale: Tensor, shift_px: Tensor, kernel: Callable[[Tensor], Tensor]) -> Tensor:
+    """`images` resampled along their last axis, each by a matrix: nothing lies beyond them."""
+    place = torch.arange(images.shape[-1], dtype=scale.dtype, device=images.device)
+    middle = (len(place) - 1) / 2
+    source = (place - middle - shift_px[:, None]) / scale[:, None] + middle
+    # row w of a sample's matrix has the shares of the input's pixels in the output's pixel w
+    shares = kernel((source[:, :, None] - place).abs()).to(images.dtype)
+    return (images.flatten(1, -2) @ shares.mT).view_as(images)
+
+
+def _tent(distance: Tensor) -> Tensor:
+    return (1 - distance).clamp(min=0)
+
+
+def _cubic(distance: Tensor) -> Tensor:
+    """Keys' kernel with a = -0.75, that of bicubic interpolation in torch."""
+    near = (1.25 * distance - 2.25) * distance * distance + 1
+    far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -40,65 +40,105 @@ class FleetOutcome:
 
 
 def train_fleet(
-    runs: Sequence[Run],
+    runs: Iterable[Run],
     *,
+    at_once: int | None = None,
     budget_seconds: float | None = None,
     on_done: Callable[[Run], None] | None = None,
     on_failed: Callable[[Run, str], None] | None = None,
 ) -> FleetOutcome:
     """Train `runs`, each giving the result it would give alone.
 
-    On a GPU all advance together, each on its own stream; on a CPU one follows the other. A run that fails drops
-    out and the others go on. When the budget is used up or the process is asked to stop (SIGINT, SIGTERM), every
-    run writes a checkpoint and stops where it is. `on_done` is called as each run ends.
+    On a GPU up to `at_once` advance together (None: all), each on its own stream; on a CPU one follows the other.
+    A run that ends makes room for the next, which is taken from `runs` only then: an iterator may make it there. A
+    run that fails drops out and the others go on. When the budget is used up or the process is asked to stop
+    (SIGINT, SIGTERM), every run on its way writes a checkpoint and stops where it is. `on_done` is called as each
+    run ends; its graph is given back after that.
     """
-    outcome = FleetOutcome()
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    together = any(run.device.type == "cuda" for run in runs)
-    waves = [list(runs)] if together else [[run] for run in runs]
     with _stop_on_signals(Stop(deadline)) as stop:
-        for wave in waves:
-            _train_wave(wave, stop, outcome, on_done, on_failed)
-    outcome.reason = stop.reason
-    return outcome
+        fleet = _Fleet(iter(runs), at_once, on_done, on_failed)
+        try:
+            fleet.train(stop)
+        except InputError:  # no room for one more, say: the others lose nothing
+            fleet.save()
+            raise
+    fleet.outcome.reason = stop.reason
+    return fleet.outcome
 
 
-def _train_wave(
-    runs: list[Run],
-    stop: Stop,
-    outcome: FleetOutcome,
-    on_done: Callable[[Run], None] | None,
-    on_failed: Callable[[Run, str], None] | None,
-) -> None:
-    active: list[tuple[Run, Iterator[None]]] = [(run, run.steps()) for run in runs]
-    clock = time.perf_counter()
-    rounds = 0
-    while active and not _asked_to_stop(stop, runs[0].parallel, rounds):
-        rounds += 1
-        for run, steps in list(active):
-            try:
-                if next(steps, _END) is not _END:
-                    continue
-                if on_done is not None:
-                    on_done(run)
-                outcome.done.append(run)
-            except (RunFailedError, DivergedError) as error:
-                reason = f"{run.recipe.name} seed {run.recipe.seed}: {error}"
-                outcome.failed.append((run, reason))
-                if on_failed is not None:
-                    on_failed(run, reason)
-            except torch.OutOfMemoryError as error:
-                raise out_of_memory(run.recipe, run.device) from error
-            active.remove((run, steps))
-            clock = time.perf_counter()  # what the caller did with the result is not training
-        now = time.perf_counter()
-        total = sum(run.step.cost for run, _ in active)
-        for run, _ in active:
-            run.seconds += (now - clock) * run.step.cost / total
-        clock = now
-    for run, _ in active:
-        run.save()
-        outcome.stopped.append(run)
+@dataclass
+class _Fleet:
+    """Runs on their way (`active`), and those still `waiting` for room."""
+
+    waiting: Iterator[Run]
+    at_once: int | None
+    on_done: Callable[[Run], None] | None
+    on_failed: Callable[[Run, str], None] | None
+    active: dict[Run, Iterator[None]] = field(default_factory=dict)
+    outcome: FleetOutcome = field(default_factory=FleetOutcome)
+
+    def train(self, stop: Stop) -> None:
+        self._fill()
+        rounds = 0
+        while self.active and not _asked_to_stop(stop, next(iter(self.active)).parallel, rounds):
+            rounds += 1
+            clock = time.perf_counter()
+            ended = [run for run in list(self.active) if self._has_ended(run)]
+            spent = time.perf_counter() - clock
+            total = sum(run.step.cost for run in self.active)
+            for run in self.active:
+                run.seconds += spent * run.step.cost / total
+                run.together = max(run.together, len(self.active))
+            for run in ended:
+                self._conclude(run)
+            if ended and not stop.asked():
+                self._fill()
+        self.save()
+        self.outcome.stopped += self.active
+
+    def save(self) -> None:
+        for run in self.active:
+            run.save()
+
+    def _fill(self) -> None:
+        """Take runs as long as there is room: on a CPU for one."""
+        while not self.active or (self._on_gpu() and (self.at_once is None or len(self.active) < self.at_once)):
+            run = next(self.waiting, None)
+            if run is None:
+                return
+            self.active[run] = run.steps()
+
+    def _on_gpu(self) -> bool:
+        return all(run.device.type == "cuda" for run in self.active)
+
+    def _has_ended(self, run: Run) -> bool:
+        """Whether this was the last step of `run`: also when it fails."""
+        with self._failing(run):
+            return next(self.active[run], _END) is _END
+        return True
+
+    def _conclude(self, run: Run) -> None:
+        del self.active[run]
+        if all(run is not failed for failed, _ in self.outcome.failed):
+            with self._failing(run):
+                if self.on_done is not None:
+                    self.on_done(run)
+                self.outcome.done.append(run)
+        run.release()
+
+    @contextmanager
+    def _failing(self, run: Run) -> Iterator[None]:
+        """What goes wrong with this run alone is told, and the others go on."""
+        try:
+            yield
+        except (RunFailedError, DivergedError) as error:
+            reason = f"{run.recipe.name} seed {run.recipe.seed}: {error}"
+            self.outcome.failed.append((run, reason))
+            if self.on_failed is not None:
+                self.on_failed(run, reason)
+        except torch.OutOfMemoryError as error:
+            raise out_of_memory(run.recipe, run.device) from error
 
 
 _END = object()

@@ -93,8 +93,9 @@ class AugmentSpec:
     """How each training image is turned, scaled and moved afresh every time it is seen.
 
     A turn up to `rotation_deg` either way, a scale between the two of `scale` (evenly in its logarithm), a
-    shift up to `shift_px` along x and y; `mirror` turns every other image over, `jitter` is the share of pixels
-    or voxels left out; volumes may be scaled and moved along z too. `composed` reads the polar image of a turned
+    shift up to `shift_px` along x and y; before that images are scaled along x alone by `stretch`, `mirror` turns
+    every other image over, `jitter` is the share of pixels or voxels left out; volumes may be scaled and moved
+    along z too. `composed` reads the polar image of a turned
     image from the unturned one: one interpolation instead of two, for networks with a polar transformer.
     For photographs: `crop_px` is the side of the middle that is cut out of what was turned and moved, `padding`
     what lies beyond the image, and the last five are those of `recolour`.
@@ -104,6 +105,7 @@ class AugmentSpec:
     scale: tuple[float, float] = (1.0, 1.0)
     shift_px: float = 0.0
     mirror: bool = False
+    stretch: tuple[float, float] = (1.0, 1.0)
     z_scale: tuple[float, float] = (1.0, 1.0)
     z_shift_px: float = 0.0
     jitter: float = 0.0
@@ -120,7 +122,7 @@ class AugmentSpec:
     def __post_init__(self) -> None:
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("padding", self.padding, PADDINGS)
-        for name in ("scale", "z_scale"):
+        for name in ("scale", "stretch", "z_scale"):
             smallest, largest = getattr(self, name)
             given = (smallest, largest)
             _check(f"augment.{name}", given, 0 < smallest <= largest, "two positive numbers in order")
@@ -141,7 +143,7 @@ class AugmentSpec:
     @property
     def disturbances(self) -> dict[str, Any]:
         """The options of `disturb`."""
-        return {key: getattr(self, key) for key in ("mirror", "z_scale", "z_shift_px", "jitter")}
+        return {key: getattr(self, key) for key in ("mirror", "stretch", "z_scale", "z_shift_px", "jitter")}
 
     @property
     def recolouring(self) -> dict[str, Any]:

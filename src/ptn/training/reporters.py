@@ -45,10 +45,9 @@ def _seconds_left(run: Run) -> float:
 class PlainReporter:
     """A line now and then, for logs."""
 
-    def begin(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            where = f", from epoch {run.epoch}" if run.epoch or run.position else ""
-            print(f"{run.recipe.name} seed {run.recipe.seed}: {run.recipe.epochs} epochs on {run.device}{where}")
+    def begin(self, run: Run) -> None:
+        where = f", from epoch {run.epoch}" if run.epoch or run.position else ""
+        print(f"{run.recipe.name} seed {run.recipe.seed}: {run.recipe.epochs} epochs on {run.device}{where}")
 
     def epoch(self, run: Run, progress: Progress) -> None:
         every = max(1, run.recipe.epochs // LINES_PER_RUN)
@@ -88,12 +87,10 @@ class LiveReporter:
         )
         self.tasks: dict[int, Any] = {}
 
-    def begin(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            name = f"{run.recipe.name} seed {run.recipe.seed}"
-            self.tasks[id(run)] = self.bars.add_task(
-                name, total=run.recipe.epochs, completed=run.epoch, state="starting"
-            )
+    def begin(self, run: Run) -> None:
+        name = f"{run.recipe.name} seed {run.recipe.seed}"
+        total, done = run.recipe.epochs, run.epoch
+        self.tasks[id(run)] = self.bars.add_task(name, total=total, completed=done, state="starting")
         self.bars.start()
 
     def epoch(self, run: Run, progress: Progress) -> None:
@@ -130,10 +127,9 @@ class TensorBoardReporter:
         self.open: Any = SummaryWriter
         self.writers: dict[int, Any] = {}
 
-    def begin(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            self.writers[id(run)] = self.open(str((run.folder or Path()) / "tensorboard"))
-        self.other.begin(runs)
+    def begin(self, run: Run) -> None:
+        self.writers[id(run)] = self.open(str((run.folder or Path()) / "tensorboard"))
+        self.other.begin(run)
 
     def epoch(self, run: Run, progress: Progress) -> None:
         writer = self.writers[id(run)]

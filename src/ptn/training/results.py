@@ -19,12 +19,11 @@ from .trainer import Run
 
 
 def conclude_run(
-    run: Run, test: Dataset | VoxelDataset, *, clean: Dataset | VoxelDataset | None = None, together: int
+    run: Run, test: Dataset | VoxelDataset, *, clean: Dataset | VoxelDataset | None = None
 ) -> tuple[Model, list[Record]]:
     """The finished network of a run, looked at on the test set once, and the records of what was seen.
 
-    `clean` is the test set without clutter, for the origins found there; `together` is how many runs shared the
-    device while it trained.
+    `clean` is the test set without clutter, for the origins found there.
     """
     model = run.finished_model()
     recipe = run.recipe
@@ -36,7 +35,7 @@ def conclude_run(
         if rotations not in seen:
             seen[rotations] = measure(model, test, clean=clean, rotations=rotations, recipe=recipe)
         error, metrics = seen[rotations]
-        metrics = {**metrics, "together": together, "valid_error": valid_error}
+        metrics = {**metrics, "together": run.together, "valid_error": valid_error}
         records.append(make_record(run, row, error=error, metrics=metrics, status="done"))
     return model, records
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from .trainer import Progress, Run, RunData, prepare_device
 class Reporter(Protocol):
     """Who is told how a session goes."""
 
-    def begin(self, runs: Sequence[Run]) -> None: ...
+    def begin(self, run: Run) -> None: ...
     def epoch(self, run: Run, progress: Progress) -> None: ...
     def done(self, run: Run, records: Sequence[Record]) -> None: ...
     def failed(self, run: Run, reason: str) -> None: ...
@@ -75,33 +74,8 @@ def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: 
         folders = [run_folder(recipe, options.folder) for recipe in finished]
         merge_records(options.results, [folder / "result.jsonl" for folder in folders])
     waiting = [recipe for recipe in recipes if recipe not in finished]
-    deadline = None if options.budget_seconds is None else time.monotonic() + options.budget_seconds
-    size = options.at_once if options.device.type == "cuda" and not options.parallel else 1
     options.wait()  # nobody makes files before all have seen which runs are finished
-    whole = FleetOutcome()
     data = _Data()
-    for wave in (waiting[start : start + size] for start in range(0, len(waiting), size)):
-        budget = None if deadline is None else deadline - time.monotonic()
-        ended = _train_wave(wave, options, reporter, data, budget)
-        whole.done += ended.done
-        whole.failed += ended.failed
-        whole.stopped += ended.stopped
-        whole.reason = ended.reason
-        if whole.reason is not None:
-            break
-    return whole
-
-
-def _train_wave(
-    recipes: Sequence[Recipe],
-    options: SessionOptions,
-    reporter: Reporter,
-    data: "_Data",
-    budget_seconds: float | None,
-) -> FleetOutcome:
-    runs = [_start_run(recipe, options, reporter, data) for recipe in recipes]
-    if options.leads:
-        reporter.begin(runs)
 
     def finish(run: Run) -> None:
         if options.leads:
@@ -115,7 +89,7 @@ def _train_wave(
         if looks_for_origins(run.recipe, test) and test.meta.get("clutter"):
             without = replace(spec, options={**spec.options, "clutter": 0})
             clean = data.get(without, spec.test, seed=seed)
-        model, records = conclude_run(run, test, clean=clean, together=len(runs))
+        model, records = conclude_run(run, test, clean=clean)
         folder = run_folder(run.recipe, options.folder)
         error = records[0].test_error
         assert error is not None
@@ -130,7 +104,13 @@ def _train_wave(
             reporter.failed(run, reason)
 
     try:
-        return train_fleet(runs, budget_seconds=budget_seconds, on_done=finish, on_failed=give_up)
+        return train_fleet(
+            (_start_run(recipe, options, reporter, data) for recipe in waiting),
+            at_once=1 if options.parallel else options.at_once,
+            budget_seconds=options.budget_seconds,
+            on_done=finish,
+            on_failed=give_up,
+        )
     finally:
         reporter.close()
 
@@ -172,6 +152,8 @@ def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data
         raise out_of_memory(recipe, options.device) from error
     if options.resume:
         run.resume()
+    if options.leads:
+        reporter.begin(run)
     return run
 
 

@@ -107,8 +107,12 @@ class TrainingStep:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimiser.zero_grad(set_to_none=True)
+        # cuBLAS keeps a workspace for each stream and drops it with any graph captured there, others that use it
+        # notwithstanding; made anew while capturing, it lies in the memory of this graph, and nobody may keep it
+        torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._step()
+        torch._C._cuda_clearCublasWorkspaces()
         self.graph = graph
         self.cost = self._time_replays()
         for key, value in self.tensors().items():

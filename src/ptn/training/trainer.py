@@ -51,7 +51,7 @@ class RunData:
     valid: Dataset | VoxelDataset | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A recipe being trained: `steps()` goes on from wherever it stands, one optimisation step at a time.
 
@@ -92,6 +92,7 @@ class Run:
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.position = 0, 0
         self.seconds = 0.0
+        self.together = 1  # how many runs at most shared the device with this one, itself included
         self.started = timestamp()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
@@ -148,6 +149,11 @@ class Run:
         if self.recipe.selection == "valid":
             model.load_state_dict(self.best)
         return model
+
+    def release(self) -> None:
+        """Give back the memory of the captured step, with gradients and all between; what was learned stays."""
+        self.step.graph = None
+        self.step.optimiser.zero_grad(set_to_none=True)
 
     # --- what survives a stop
 
