@@ -14,8 +14,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
     # grid_sample says that its gradient is not deterministic; the part that is asked for here is
     pytest.mark.filterwarnings("ignore:grid_sampler_2d_backward_cuda"),
-    # torch's own, while it compiles
+    # of torch itself, while it compiles
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
 ]
 
 GPU = torch.device("cuda")

@@ -315,6 +315,8 @@ def prepare_device(recipe: Recipe, device: torch.device) -> None:
     # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and never asked for here
     torch.use_deterministic_algorithms(recipe.deterministic, warn_only=True)
     warnings.filterwarnings("ignore", message="grid_sampler_2d_backward_cuda")
+    # where a recipe says fp32, fp32 is meant
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     # filling what is about to be written costs a tenth of the time
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
