@@ -128,15 +128,11 @@ def _rotated_mnist() -> Iterator[Recipe]:
             yield _digit_recipe("rotmnist", f"{family}_b", form, turned=True, rows=rows)
         yield from _ablation(form)
     large = (Row("rotmnist", "PTN-L+"), Row("rotmnist", "PTN-L++", AVERAGED))
-    yield _digit_recipe(
-        "rotmnist",
-        "ptn_l",
-        "modern",
-        turned=True,
-        rows=large,
+    recipe = _digit_recipe("rotmnist", "ptn_l", "modern", turned=True, rows=large, dropout=0.3)
+    yield replace(
+        recipe,
         model=ModelSpec("ptn_l", {"heatmap": "softplus"}),
-        augment=replace(_TURNS["modern"], stretch=(0.8, 1.25)),
-        dropout=0.3,
+        augment=replace(recipe.augment, stretch=(0.8, 1.25)),
     )
 
 
