@@ -124,7 +124,7 @@ def list_flat(root: Path) -> list[Path]:
 
 
 def list_files(root: Path) -> list[Path]:
-    """All files under a folder, at any depth, in order of name; hidden ones, and those in hidden folders, are not."""
+    """All files under a folder, at any depth, in order of name, but hidden ones and those in hidden folders."""
     return sorted(path for path in root.rglob("*") if _is_visible(path, root) and path.is_file())
 
 
