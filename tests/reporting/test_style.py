@@ -40,3 +40,21 @@ def test_the_suffix_says_the_format_and_a_file_repeats_bit_for_bit(kind, tmp_pat
         made.append((tmp_path / f"{name}.{kind}").read_bytes())
     assert made[0].startswith(starts[kind])
     assert made[0] == made[1]
+
+
+def test_lines_of_shifts_are_explained(tmp_path):
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    figure.subplots()
+    with style.paper():
+        style.explain_shift_lines(figure)
+        style.save(figure, tmp_path / "made.svg")
+    text = (tmp_path / "made.svg").read_text(encoding="utf-8")
+    for says in (
+        "a landmark of the first picture",
+        "where the measured shift carries it",
+        style.YELLOW,
+        style.GREEN,
+    ):
+        assert says in text

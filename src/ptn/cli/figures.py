@@ -97,13 +97,17 @@ def _responses(path: Path, sources: Sources) -> None:
 
 
 def _architecture(path: Path, sources: Sources) -> None:
+    import torch
+
     from ..geometry import similarity_warp
     from ..models import create_model
     from ..models.networks import Network
     from ..reporting.figures import architecture
 
     digits = tuple(map(str, range(10)))
-    model = create_model("ptn_b", image_size=42) if sources.weights is None else sources.weights.model
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)  # one that is not trained looks the same every time
+        model = create_model("ptn_b", image_size=42) if sources.weights is None else sources.weights.model
     if not isinstance(model, Network) or len(model.input_shape) != 3:
         raise InputError("the architecture is drawn of a network with a learned origin: take ptn_s, ptn_b or ptn_l")
     channels, height, width = model.input_shape

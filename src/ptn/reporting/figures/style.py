@@ -45,6 +45,18 @@ def faint_grid(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def explain_shift_lines(figure: Any) -> None:
+    """Say below a picture what its yellow and green lines are, on black as the pictures that they lie on."""
+    from matplotlib.lines import Line2D
+
+    meanings = {YELLOW: "a landmark of the first picture", GREEN: "where the measured shift carries it"}
+    lines = [Line2D([], [], color=colour, linewidth=1.6, label=label) for colour, label in meanings.items()]
+    legend = figure.legend(
+        handles=lines, loc="outside lower center", ncols=2, fontsize=9, facecolor="black", labelcolor="white"
+    )
+    legend.get_frame().set(alpha=1, edgecolor="black")
+
+
 def save(figure: Any, path: Path) -> None:
     """Write `figure` in the format that the suffix names, one of `FORMATS`."""
     kind = path.suffix.removeprefix(".")
