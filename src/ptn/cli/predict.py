@@ -22,7 +22,8 @@ def predict_images(
     weights: Annotated[
         str,
         typer.Argument(
-            help="A .safetensors or .onnx file, or a pretrained tag such as ptn_b.rotmnist.", show_default=False
+            help="A .safetensors or .onnx file, the folder of a run, or a pretrained tag such as ptn_b.rotmnist.",
+            show_default=False,
         ),
     ],
     images: Annotated[
