@@ -73,7 +73,9 @@ def _find(name: str) -> Path:
     model, dot, tag = name.partition(".")
     if not dot or Path(name).exists():
         tags = ", ".join(list_pretrained()) or "none yet"
-        raise InputError(f"weights are a .safetensors or .onnx file or a pretrained tag ({tags}); got {name!r}")
+        raise InputError(
+            f"weights are a .safetensors or .onnx file, a run's folder or a pretrained tag ({tags}); got {name!r}"
+        )
     return find_weights(model, tag)
 
 
