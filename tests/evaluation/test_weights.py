@@ -91,7 +91,7 @@ def test_what_is_no_weights_file_is_never_unpickled(tmp_path, saved):
     with pytest.raises(InputError, match=r"trap\.safetensors is not a safetensors file"):
         open_weights(str(pickled))
     renamed = pickled.rename(tmp_path / "trap.pt")
-    with pytest.raises(InputError, match=r"weights are a \.safetensors or \.onnx file .* got '.*trap\.pt'"):
+    with pytest.raises(InputError, match=r"weights are a \.safetensors or \.onnx file, .* got '.*trap\.pt'"):
         open_weights(str(renamed))
 
 
