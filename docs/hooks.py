@@ -19,7 +19,7 @@ _INTRODUCTION = """---
 hide: [toc]
 ---
 
-# Results
+# Tables
 
 Made from `results/*.jsonl` by `ptn report`, ours beside the published numbers. A row without finished runs is
 missing, not hidden; rows that are only quoted say so.
@@ -30,8 +30,9 @@ _FORMULA_IN_TEXT = re.compile(r"\$<code>(.*?)</code>\$", re.DOTALL)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Every page in docs/results has its place below the tables."""
+    """Every page in docs/results has its place below the tables; the first of all is named in the menu."""
     written = sorted(path.name for path in (Path(config.docs_dir) / "results").glob("*.md"))
+    written.remove("index.md")
     section = next(entry["Results"] for entry in config.nav or [] if "Results" in entry)
     section += [f"results/{name}" for name in written]
     return config

@@ -20,6 +20,7 @@ from documentation import (
     run_shell,
     strip_prompts,
 )
+from ptn.reporting.published import TABLES
 
 PAGES = {str(page.relative_to(REPOSITORY)): page for page in pages()}
 BLOCKS = {name: read_blocks(page.read_text(encoding="utf-8")) for name, page in PAGES.items()}
@@ -111,6 +112,22 @@ def test_links_and_pictures_exist():
         for target in links + re.findall(r'(?:src|srcset)="([^"]+)"', text):
             place = (page.parent / target).resolve()
             assert place.exists() or place == MADE_WITH_THE_SITE, f"{name}: {target}"
+
+
+def test_the_page_of_results_names_every_table():
+    text = PAGES["docs/results/index.md"].read_text(encoding="utf-8")
+    named = [
+        name for line in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", line)
+    ]
+    assert named == [*TABLES, "own"]
+
+
+def test_no_audit_of_a_page_takes_the_place_of_another():
+    """A reader would look at the second for the first."""
+    for name, blocks in BLOCKS.items():
+        audits = [arguments for block in blocks for arguments in ptn_commands(block) if arguments[0] == "audit"]
+        folders = [line[line.index("-o") + 1] if "-o" in line else "audit" for line in audits]
+        assert len(folders) == len(set(folders)), name
 
 
 def test_every_public_name_has_its_place_in_the_api():

@@ -1,5 +1,6 @@
 """Writing files so that a reader sees the old one or the new one, never a half."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -49,7 +50,10 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors and texts as a safetensors file that is whole or not there at all."""
+    """Write tensors and texts as a safetensors file that is whole or not there at all.
+
+    The same tensors and texts are the same bytes.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -59,3 +63,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
             save_file(held, temporary, dict(metadata))
         except SafetensorError as error:
             raise InputError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
+        if metadata:
+            _sort_metadata(temporary)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Put the texts of a safetensors file, which come in any order, into that of their names."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= size  # the same letters in another order
+        file.seek(8)
+        file.write(text.ljust(size))

@@ -35,7 +35,23 @@ def test_a_section_has_the_rows_the_hardware_and_what_was_left_out():
     assert "| work | 2 | one | 7 | **3.5** | 10 / 25 |" in text
     assert "|  |  | another | 1 | **0.5** |  |" in text
     assert f"torch {torch.__version__}" in text
-    assert "Left out: work: nobody (it is not here)." in text
+    assert "- Left out beside work: nobody (it is not here)." in text
+
+
+def test_what_is_left_out_for_the_same_reason_is_one_line():
+    bench = Bench(torch.device("cpu"))
+    for name in ("work", "more work"):
+        bench.skip(name, "nobody", "it is not here")
+    for peer in ("a snail", "a sloth"):
+        bench.skip("work", peer, "it is too slow")
+    for name in ("one file", "another"):
+        bench.skip(name, "", "it is lost")
+    lines = [line for line in render(bench.report("sampling"), []).splitlines() if "Left out" in line]
+    assert lines == [
+        "- Left out beside 2 things measured: nobody (it is not here).",
+        "- Left out beside work: a snail; a sloth (it is too slow).",
+        "- Left out: one file; another (it is lost).",
+    ]
 
 
 @pytest.mark.parametrize("suite", SUITES)

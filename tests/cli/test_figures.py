@@ -25,6 +25,17 @@ def test_pictures_for_dark_pages(ptn_cli, tmp_path):
         assert picture.convert("RGB").getpixel((0, 0)) == (13, 17, 23)
 
 
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("sim2mnist", "sim2mnist/ptn_b"), ("origins", "rotsvhn/ptn_resnet32")]
+)
+def test_without_weights_it_says_how_to_give_them(ptn_cli, tmp_path, monkeypatch, name, recipe):
+    monkeypatch.setattr("ptn.models.zoo.WEIGHTS", tmp_path)
+    outcome = ptn_cli("figures", name, "-o", tmp_path / "out")
+    assert outcome.code == 2
+    assert f"give its file with --weights FILE, say the weights.safetensors of `ptn train {recipe}/" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
 def test_sim2mnist_needs_a_network_that_was_trained_on_it(ptn_cli, tmp_path):
     pytest.importorskip("matplotlib")
     weights = tmp_path / "ccnn_s.safetensors"

@@ -72,8 +72,8 @@ def mistakes(tmp_path, photo):
     (tmp_path / "blocked").write_text("a file where a folder should be")
     out = tmp_path / "out"
     return {
-        "is not an image": [photo, tmp_path / "text.png", "-o", out],
-        "cut.png is not an image": [photo, tmp_path / "cut.png", "-o", out],
+        "text.png: not an image": [photo, tmp_path / "text.png", "-o", out],
+        "cut.png: cannot be read as an image": [photo, tmp_path / "cut.png", "-o", out],
         "no file at": [photo, tmp_path / "none.png", "-o", out],
         "would both become photo.polar.png": [photo, tmp_path / "twin" / "photo.png", "-o", out],
         "angles must be a whole number": [photo, "-o", out, "--angles", 0],

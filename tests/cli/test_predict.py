@@ -70,14 +70,14 @@ def test_what_cannot_be_read_is_an_error_line_and_the_others_are_printed(ptn_cli
     assert outcome.code == 2
     assert outcome.out.splitlines() == [f"{path}\tbee\t75.0%" for path in pictures[:2]]
     first, second = outcome.err.splitlines()
-    assert first.startswith(f"ptn: {text} is not an image")
+    assert first == f"ptn: {text}: not an image"
     assert second == f"ptn: no file at {tmp_path / 'none.png'}: check the path"
     outcome = ptn_cli("predict", weights, pictures[0], text, "--json")
     assert outcome.code == 2
     good, bad = json.loads(outcome.out)
     assert good["class"] == "bee"
     assert bad["path"] == str(text)
-    assert "is not an image" in bad["error"]
+    assert bad["error"] == f"{text}: not an image"
 
 
 def test_overlays_show_the_image_and_its_origin(ptn_cli, weights, pictures, tmp_path):
@@ -89,6 +89,67 @@ def test_overlays_show_the_image_and_its_origin(ptn_cli, weights, pictures, tmp_
     picture = np.asarray(Image.open(tmp_path / "out" / "one.overlay.png"))
     assert picture.shape[1] == 380
     assert picture[190, 190].tolist() == [40, 230, 90]
+    assert f"overlays are in {tmp_path / 'out'}: the green cross is the origin, and the redder" in outcome.err
+
+
+def test_overlays_say_what_they_lack(ptn_cli, weights, pictures, tmp_path):
+    pytest.importorskip("onnxruntime", reason="ONNX files need ptn[export]")
+    ptn.export_onnx(ptn.create_model("ptn_s", image_size=20, num_classes=3), tmp_path / "bees.onnx")
+    for path, says in (
+        (save(tmp_path / "middle.safetensors", "pcnn_s"), "the origin, which this network does not choose"),
+        (save(tmp_path / "plain.safetensors", "ccnn_s"), "no heatmap and no origin, for this network has none"),
+        (tmp_path / "bees.onnx", "no origin, which an ONNX file does not give: take the .safetensors file"),
+    ):
+        outcome = ptn_cli("predict", path, pictures[0], "--overlay", tmp_path / path.stem)
+        assert outcome.code == 0
+        assert (tmp_path / path.stem / "one.overlay.png").exists()
+        assert outcome.err.startswith(f"ptn: overlays are in {tmp_path / path.stem}: ")
+        assert says in outcome.err
+        assert outcome.err.count("\n") == 1
+
+
+@pytest.fixture
+def album(tmp_path, pictures):
+    """A folder with pictures, a folder of pictures in it, and what is no picture."""
+    folder = tmp_path / "album"
+    (folder / "older").mkdir(parents=True)
+    (folder / ".cache").mkdir()
+    for path, target in zip(pictures, ("b.png", "a.jpg", "older/b.png"), strict=True):
+        path.rename(folder / target)
+    (folder / "notes.txt").write_text("no picture")
+    (folder / ".cache" / "b.png").write_text("hidden")
+    return folder
+
+
+def test_a_folder_is_all_its_images_in_order(ptn_cli, weights, album):
+    outcome = ptn_cli("predict", weights, album)
+    assert outcome.code == 0
+    assert outcome.out.splitlines() == [f"{album / name}\tbee\t75.0%" for name in ("a.jpg", "b.png", "older/b.png")]
+    assert outcome.err == f"ptn: skipped {album / 'notes.txt'}: not an image\n"
+
+
+def test_overlays_of_a_folder_lie_as_its_images_do_and_are_not_looked_at_again(ptn_cli, weights, album):
+    for _ in range(2):
+        outcome = ptn_cli("predict", weights, album, "--overlay", album / "seen")
+        assert outcome.code == 0
+        assert len(outcome.out.splitlines()) == 3
+    names = sorted(path.relative_to(album / "seen").as_posix() for path in (album / "seen").rglob("*.png"))
+    assert names == ["a.overlay.png", "b.overlay.png", "older/b.overlay.png"]
+
+
+def test_a_folder_with_a_damaged_image_is_predicted_all_the_same(ptn_cli, weights, album):
+    (album / "a.jpg").write_bytes((album / "a.jpg").read_bytes()[:400])
+    outcome = ptn_cli("predict", weights, album)
+    assert outcome.code == 2
+    assert len(outcome.out.splitlines()) == 2
+    assert f"ptn: {album / 'a.jpg'}: cannot be read as an image: " in outcome.err
+
+
+def test_a_folder_without_images_is_an_error(ptn_cli, weights, tmp_path):
+    (tmp_path / "empty").mkdir()
+    outcome = ptn_cli("predict", weights, tmp_path / "empty")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"ptn: {tmp_path / 'empty'} has no image in it")
 
 
 def test_overlays_never_meet_nor_fall_on_an_image(ptn_cli, weights, pictures, tmp_path):
@@ -129,6 +190,19 @@ def test_a_line_for_each_mesh(ptn_cli, meshes, tmp_path):
         assert outcome.out.splitlines() == [f"{mesh}\tbee\t75.0%" for mesh in meshes]
 
 
+def test_a_folder_of_meshes(ptn_cli, meshes, tmp_path):
+    folder = tmp_path / "meshes"
+    folder.mkdir()
+    for path in meshes:
+        path.rename(folder / path.name)
+    (folder / "box.png").write_text("a picture of it")
+    outcome = ptn_cli("predict", save(tmp_path / "voxels.safetensors", "ccnn_3d", 32), folder)
+    assert outcome.code == 0
+    names = [line.split("\t")[0] for line in outcome.out.splitlines()]
+    assert names == [str(folder / f"box.{kind}") for kind in ("obj", "off", "ply", "stl")]
+    assert outcome.err == f"ptn: skipped {folder / 'box.png'}: not a mesh\n"
+
+
 def test_what_is_no_mesh_is_an_error_line_and_the_others_are_printed(ptn_cli, meshes, pictures, tmp_path):
     weights = save(tmp_path / "voxels.safetensors", "cylindrical", 32)
     broken, flat = tmp_path / "broken.off", tmp_path / "flat.off"
@@ -138,7 +212,8 @@ def test_what_is_no_mesh_is_an_error_line_and_the_others_are_printed(ptn_cli, me
     outcome = ptn_cli("predict", weights, meshes[0], *bad, "--overlay", tmp_path / "seen")
     assert outcome.code == 2
     assert outcome.out == f"{meshes[0]}\t1\t75.0%\n"
-    lines = outcome.err.splitlines()
+    *lines, explanation = outcome.err.splitlines()
+    assert "overlays are in" in explanation
     assert len(lines) == 4
     assert all(line.startswith("ptn: ") and str(path) in line for line, path in zip(lines, bad, strict=True))
     assert "cannot be scaled into the grid" in lines[1]

@@ -88,6 +88,13 @@ def test_an_unknown_table_is_one_line_with_the_nearest(ptn_cli):
     outcome = ptn_cli("report", "rotminst")
     assert outcome.code == 2
     assert outcome.err.startswith("ptn: unknown table 'rotminst'; did you mean 'rotmnist'?")
+    assert outcome.err.endswith(", own\n")
+
+
+def test_own_runs_are_asked_for_by_themselves(ptn_cli):
+    outcome = ptn_cli("report", "rotmnist", "own")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "ptn: own is no table of the paper: ask for it by itself\n"
     assert outcome.err.count("\n") == 1
 
 

@@ -267,7 +267,7 @@ def test_images_without_a_known_white_are_named_and_skipped(flat, caplog):
     with caplog.at_level(logging.WARNING, "ptn"):
         data = load_folder(flat, "train", image_size=4, valid_fraction=0, test_fraction=0)
     assert data.meta["skipped"] == ("cat/depth.tif",)
-    assert f"skipped {depth} has mode I, 32-bit integers" in caplog.text
+    assert f"skipped {depth}: mode I, 32-bit integers" in caplog.text
 
 
 def test_a_missing_folder_is_named(tmp_path):

@@ -1,6 +1,7 @@
 """Which networks stand beside each other."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -55,8 +56,8 @@ def test_networks_that_know_every_move_come_first(ship):
         for name in ("ptn_l", "ptn_b", "ptn_s", "ccnn_b"):
             ship(name, dataset=dataset, image_size=28)
     titles = [pair.title for pair in find_pairs()]
-    assert titles[0] == "SIM2MNIST: PTN-B and CCNN-B"
-    assert titles[3] == "rotated MNIST: PTN-B and CCNN-B"
+    assert titles[0] == "SIM2MNIST: PTN-B"
+    assert titles[3] == "rotated MNIST: PTN-B"
 
 
 def test_ones_own_ptn_comes_first_and_needs_no_partner(ship, save):
@@ -64,8 +65,20 @@ def test_ones_own_ptn_comes_first_and_needs_no_partner(ship, save):
     ship("ccnn_s", dataset="rotmnist")
     alone, shipped = find_pairs([save("ptn_s", dataset="folder", classes=3, image_size=(20, 24))])
     assert (alone.plain, alone.size, alone.classes) == (None, (20, 24), ("c0", "c1", "c2"))
-    assert "your images" in alone.title
+    assert alone.title == "your images: PTN-S"
+    assert alone.about.startswith("a folder of your own (")
     assert shipped.plain_name == "CCNN-S"
+
+
+def test_titles_fit_a_phone_and_tell_pairs_apart(ship, save, tmp_path):
+    first = save("ptn_resnet32", dataset="rotsvhn-minus", in_channels=3)
+    second = tmp_path / "runs" / "rotsvhn-minus.ptn_resnet32.modern" / "seed-1" / "weights.safetensors"
+    second.parent.mkdir(parents=True)
+    second.write_bytes(Path(first).read_bytes())
+    pairs = find_pairs([first, str(second)])
+    assert [pair.title for pair in pairs] == [f"rotated SVHN−: PTN-ResNet32 ({number})" for number in (1, 2)]
+    assert max(len(pair.title) for pair in pairs) <= 32
+    assert pairs[1].about.endswith(" (rotsvhn-minus.ptn_resnet32.modern/seed-1/weights.safetensors)")
 
 
 def test_ones_own_plain_network_stands_beside_a_shipped_ptn(ship, save):

@@ -45,6 +45,17 @@ def test_without_metadata_classes_are_numbers_and_images_resized(saved):
     assert (weights.dataset, weights.dataset_options, weights.fit) == (None, {}, "resize")
 
 
+def test_folders_of_runs_and_of_the_hub_open_too(saved, tmp_path):
+    (tmp_path / "seed-0").mkdir()
+    saved(classes='["a", "b", "c"]').rename(tmp_path / "seed-0" / "weights.safetensors")
+    model = open_weights(str(tmp_path / "seed-0")).model
+    shared = ptn.save_pretrained(model, tmp_path / "shared", classes=["d", "e", "f"])
+    assert open_weights(str(tmp_path / "seed-0")).class_names == ("a", "b", "c")
+    assert open_weights(f"{shared}/").class_names == ("d", "e", "f")
+    with pytest.raises(InputError, match=r"has no weights.safetensors or model.safetensors in it: name the folder"):
+        open_weights(str(tmp_path))
+
+
 def test_a_tag_opens_shipped_weights(saved, monkeypatch):
     path = saved("ptn_s.toys.safetensors", classes='["a", "b", "c"]')
     monkeypatch.setattr(zoo, "WEIGHTS", path.parent)
@@ -80,7 +91,7 @@ def test_what_is_no_weights_file_is_never_unpickled(tmp_path, saved):
     with pytest.raises(InputError, match=r"trap\.safetensors is not a safetensors file"):
         open_weights(str(pickled))
     renamed = pickled.rename(tmp_path / "trap.pt")
-    with pytest.raises(InputError, match=r"weights are a \.safetensors or \.onnx file .* got '.*trap\.pt'"):
+    with pytest.raises(InputError, match=r"weights are a \.safetensors or \.onnx file, .* got '.*trap\.pt'"):
         open_weights(str(renamed))
 
 

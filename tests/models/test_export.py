@@ -1,6 +1,8 @@
 """Files that answer like the network, at any number of images, or are not written at all."""
 
+import importlib.util
 import json
+import logging
 
 import pytest
 import torch
@@ -195,3 +197,15 @@ def test_real_digits_have_the_same_logits(real_data, tmp_path, lively_model):
     assert ptn.export_onnx(model, tmp_path / "model.onnx", images=digits).difference <= 1e-4
     model.eval()
     assert torch.allclose(ptn.OnnxModel(tmp_path / "model.onnx")(digits), model(digits), atol=1e-4)
+
+
+def test_the_exporter_does_not_ask_for_torchvision(tmp_path, monkeypatch, caplog):
+    """Without it, the exporter says of each of its operators that it is skipped; what else it says is heard."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torchvision" else found(name))
+    registry = logging.getLogger("torch.onnx._internal.exporter._registration")
+    monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
+    ptn.export_onnx(ptn.create_model("ccnn_s"), tmp_path / "model.onnx")
+    assert "torchvision" not in caplog.text
+    registry.warning("torchvision is not installed: outside of an export this is heard")
+    assert "torchvision is not installed" in caplog.text

@@ -308,6 +308,18 @@ class Gated(nn.Module):
         return x + self.scale * self.branch(x)
 
 
+class LearnedPositions(nn.Module):
+    """A parameter for every place, brought to the size of the map."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+        self.register_parameter(name, nn.Parameter(torch.randn(1, 8, 4, 4)))
+
+    def forward(self, x):
+        return x + nn.functional.interpolate(getattr(self, self.name), x.shape[2:])
+
+
 def stem():
     return nn.Conv2d(3, 8, 3, 2, 1)
 
@@ -320,6 +332,18 @@ def stem():
         (small(stem(), PadsByOtherMeans()), r"layer 1 \(PadsByOtherMeans\)"),
         (small(stem(), PaddedConv(8, 8, 3)), r"layer 1 \(PaddedConv\)"),
         (small(stem(), Positions(), nn.ReLU()), r"layer 1 \(Positions\)"),
+        (
+            small(stem(), LearnedPositions("abs_pos_embed"), nn.ReLU()),
+            r"abs_pos_embed of layer 1 \(LearnedPositions\) is a position embedding",
+        ),
+        (
+            small(stem(), LearnedPositions("relative_position_bias"), nn.ReLU()),
+            r"turn with the angle from layer 1 \(Learned",
+        ),
+        (
+            small(stem(), LearnedPositions("post_scale"), nn.ReLU()),
+            r"turn with the angle from layer 1 \(LearnedPositions\)",
+        ),
         (small(stem(), nn.Upsample(scale_factor=2, mode="bilinear"), nn.ReLU()), r"layer 1 \(Upsample\)"),
         (small(stem(), Gated(PadsByOtherMeans())), r"layer 1.branch \(PadsByOtherMeans\)"),
         (small(stem(), nn.ConvTranspose2d(8, 8, 3, padding=1)), r"layer 1 \(ConvTranspose2d\)"),
@@ -375,8 +399,8 @@ def test_mistakes_get_one_clear_line(options, says):
 @pytest.mark.parametrize(
     ("name", "options", "more", "says"),
     [
-        ("vit_tiny_patch16_224", {}, {}, "fail in layer patch_embed: "),
-        ("vit_tiny_patch16_224", {"dynamic_img_size": True}, {}, "the forward of VisionTransformer itself, before"),
+        ("vit_tiny_patch16_224", {}, {}, "pos_embed of VisionTransformer itself is a position embedding"),
+        ("vit_tiny_patch16_224", {"dynamic_img_size": True}, {}, "pos_embed of VisionTransformer itself"),
         ("swin_tiny_patch4_window7_224", {"img_size": (128, 32)}, {"angles": 128}, "layer layers.0.blocks.0.attn"),
         ("mixer_s32_224", {}, {}, "fail in layer stem: "),
         ("mixer_s32_224", {"img_size": (128, 32)}, {"angles": 128}, "layer blocks.0.mlp_tokens.fc1"),

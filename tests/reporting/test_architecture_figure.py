@@ -41,6 +41,23 @@ def test_a_network_without_a_learned_origin_is_refused(name):
         figure.read(ptn.create_model(name), torch.rand(1, 28, 28))
 
 
+@pytest.mark.parametrize(("name", "size"), [("ptn_b", 42), ("ptn_b", 96), ("ptn_s", 28), ("ptn_l", 28)])
+def test_headings_stand_clear_of_the_numbers_of_channels(name, size, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
+    kept = []
+    monkeypatch.setattr(figure, "save", lambda drawn, path: kept.append(drawn))
+    figure.draw(
+        ptn.create_model(name, image_size=size), torch.rand(1, size, size), tmp_path, title="", classes=DIGITS
+    )
+    kept[0].canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in kept[0].axes[0].texts}
+    numbers = [box for text, box in boxes.items() if text.isdigit()]
+    assert numbers
+    for part in ("origin predictor", "classifier"):
+        heading = next(box for text, box in boxes.items() if text.startswith(part))
+        assert not [box for box in numbers if box.overlaps(heading)]
+
+
 @pytest.mark.parametrize(("name", "channels"), [("ptn_s", 1), ("ptn_resnet32", 3)])
 def test_the_picture_can_be_drawn(name, channels, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")

@@ -9,6 +9,8 @@ from ptn import write_audit
 from ptn.evaluation import Answers, Audit, LayerError, Point
 from ptn.reporting import render_audit
 from ptn.reporting.audit import summarise
+from ptn.reporting.figures import style
+from ptn.reporting.figures.audit import draw
 
 SETTINGS = {"mask": "circle", "interpolation": "bicubic", "scores": "logits", "layer_images": 8}
 
@@ -21,7 +23,7 @@ def point(kind, amount, consistency, accuracy=None, resampled=100.0):
 def audit():
     points = (
         point("rotation", 90.0, 60.0, 50.0),
-        point("rotation", 0.0, 100.0, 70.0),
+        point("rotation", 0.0, 100.0, 66.0),
         point("rotation", 45.0, 80.0, 60.0, resampled=90.0),
         point("scale", 1.0, 100.0, 70.0),
         point("scale", 1.25, 70.0, 65.0),
@@ -46,7 +48,7 @@ def test_the_summary_leaves_out_what_changes_nothing(audit):
 def test_markdown_has_every_number_and_says_what_it_is(audit):
     text = render_audit(audit)
     assert text.startswith("# Audit of net\n")
-    assert "200 images of digits test, 1 × 28 × 28, 10 classes; accuracy as they are 70.0%." in text
+    assert "200 images of digits test, 1 × 28 × 28, 10 classes; accuracy as they are 70.0%, " in text
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
     assert ["rotation", "70.0%", "60.0% at 90°", "0.100", "55.0%", "95.0%", "0.010"] in cells
     assert ["45°", "80.0%", "0.100", "60.0%", "90.0%", "0.010", "60.0%"] in cells
@@ -58,6 +60,27 @@ def test_markdown_has_every_number_and_says_what_it_is(audit):
         assert says in text
     assert "Nothing is masked" in render_audit(replace(audit, settings=SETTINGS | {"mask": "none"}))
     assert "are probabilities" in render_audit(replace(audit, settings=SETTINGS | {"scores": "probabilities"}))
+
+
+def test_accuracy_through_the_disc_is_not_taken_for_that_of_whole_images(audit, tmp_path):
+    text = render_audit(audit)
+    assert "accuracy as they are 70.0%, through the disc 66.0%." in text
+    assert "the accuracy at 0°, 66.0%, is that through the disc, not that of the images as they are, 70.0%" in text
+    written = letters(audit, tmp_path)
+    assert "70.0% right as they are, 66.0% through a disc" in written
+    assert "turned by, all seen through a disc" in written
+    whole = replace(audit, settings=SETTINGS | {"mask": "none"})
+    assert whole.accuracy_in_disc is None
+    assert "through the disc" not in render_audit(whole)
+    assert "through a disc" not in letters(whole, tmp_path)
+
+
+def letters(audit, folder):
+    """What is written in the picture of an audit."""
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
+    with style.paper():
+        draw(audit, folder / "audit.svg")
+    return (folder / "audit.svg").read_text(encoding="utf-8")
 
 
 def without_accuracy(answers):

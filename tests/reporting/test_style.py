@@ -1,5 +1,6 @@
 """The look that all pictures share: ink on light and on dark paper, and files that repeat."""
 
+import numpy as np
 import pytest
 
 from ptn.reporting.figures import style
@@ -30,6 +31,23 @@ def test_ink_and_paper_change_places_in_the_dark(tmp_path):
     assert corners[1] < 30
 
 
+def test_our_colours_stay_as_they_are_in_a_colourful_picture(tmp_path):
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure(figsize=(3, 3))
+    axis = figure.subplots()
+    axis.imshow(np.random.default_rng(0).random((40, 40, 3)))
+    axis.plot([10, 20], [20, 20], color=style.YELLOW, linewidth=4)
+    style.save(figure, tmp_path / "made.png")
+    with Image.open(tmp_path / "made.png") as picture:
+        assert picture.mode == "P"
+        colours = [colour for _, colour in picture.convert("RGB").getcolors(1 << 24)]
+    assert (0xF0, 0xE4, 0x42) in colours
+    assert (255, 255, 255) in colours
+    assert len(colours) > 200
+
+
 @pytest.mark.parametrize("kind", style.FORMATS)
 def test_the_suffix_says_the_format_and_a_file_repeats_bit_for_bit(kind, tmp_path):
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -40,3 +58,21 @@ def test_the_suffix_says_the_format_and_a_file_repeats_bit_for_bit(kind, tmp_pat
         made.append((tmp_path / f"{name}.{kind}").read_bytes())
     assert made[0].startswith(starts[kind])
     assert made[0] == made[1]
+
+
+def test_lines_of_shifts_are_explained(tmp_path):
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    figure.subplots()
+    with style.paper():
+        style.explain_shift_lines(figure)
+        style.save(figure, tmp_path / "made.svg")
+    text = (tmp_path / "made.svg").read_text(encoding="utf-8")
+    for says in (
+        "a landmark of the first picture",
+        "where the measured shift carries it",
+        style.YELLOW,
+        style.GREEN,
+    ):
+        assert says in text

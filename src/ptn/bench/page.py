@@ -111,7 +111,7 @@ def render(report: Report, pictures: list[str]) -> str:
             f"{load['answers_per_second']:g} a second, {wrong} errors.",
             "",
         ]
-    lines += [f"Left out: {skipped['name']}: {_left_out(skipped)}." for skipped in report.skipped]
+    lines += _left_out(report.skipped)
     return "\n".join(lines + ([""] if report.skipped else []))
 
 
@@ -123,8 +123,18 @@ def _describe(machine: dict[str, Any]) -> str:
     return ", ".join(known) + "."
 
 
-def _left_out(skipped: dict[str, str]) -> str:
-    return f"{skipped['peer']} ({skipped['reason']})" if skipped["peer"] else skipped["reason"]
+def _left_out(skipped: list[dict[str, str]]) -> list[str]:
+    """A line for each reason: what was left out for it, and beside what, or beside how many things."""
+    reasons: dict[tuple[str, bool], list[dict[str, str]]] = {}
+    for entry in skipped:
+        reasons.setdefault((entry["reason"], bool(entry["peer"])), []).append(entry)
+    lines = []
+    for (reason, compared), entries in reasons.items():
+        names = list(dict.fromkeys(entry["name"] for entry in entries))
+        beside = names[0] if len(names) == 1 else f"{len(names)} things measured"
+        what = list(dict.fromkeys(entry["peer"] for entry in entries)) if compared else names
+        lines.append(f"- Left out{f' beside {beside}' if compared else ''}: {'; '.join(what)} ({reason}).")
+    return lines
 
 
 def _table(rows: list[Row]) -> list[str]:

@@ -28,7 +28,8 @@ def audit_classifier(
     weights: Annotated[
         str,
         typer.Argument(
-            help="A .safetensors or .onnx file, or a pretrained tag such as ptn_b.rotmnist.", show_default=False
+            help="A .safetensors or .onnx file, the folder of a run, or a pretrained tag such as ptn_b.rotmnist.",
+            show_default=False,
         ),
     ],
     data: DataOption = None,

@@ -29,7 +29,8 @@ def evaluate_weights(
     weights: Annotated[
         list[str],
         typer.Argument(
-            help="A .safetensors or .onnx file, or a pretrained tag such as ptn_b.rotmnist. Several vote together.",
+            help="A .safetensors or .onnx file, the folder of a run, or a pretrained tag such as ptn_b.rotmnist. "
+            "Several vote together.",
             show_default=False,
         ),
     ],

@@ -24,7 +24,10 @@ def register(app: typer.Typer) -> None:
 def export_weights(
     weights: Annotated[
         str,
-        typer.Argument(help="A .safetensors file or a pretrained tag such as ptn_b.rotmnist.", show_default=False),
+        typer.Argument(
+            help="A .safetensors file, the folder of a run, or a pretrained tag such as ptn_b.rotmnist.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
         Path | None,

@@ -97,13 +97,17 @@ def _responses(path: Path, sources: Sources) -> None:
 
 
 def _architecture(path: Path, sources: Sources) -> None:
+    import torch
+
     from ..geometry import similarity_warp
     from ..models import create_model
     from ..models.networks import Network
     from ..reporting.figures import architecture
 
     digits = tuple(map(str, range(10)))
-    model = create_model("ptn_b", image_size=42) if sources.weights is None else sources.weights.model
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)  # one that is not trained looks the same every time
+        model = create_model("ptn_b", image_size=42) if sources.weights is None else sources.weights.model
     if not isinstance(model, Network) or len(model.input_shape) != 3:
         raise InputError("the architecture is drawn of a network with a learned origin: take ptn_s, ptn_b or ptn_l")
     channels, height, width = model.input_shape
@@ -139,6 +143,21 @@ def _moving(path: Path, sources: Sources) -> None:
     moving.draw(frames, path)
 
 
+def _trained(sources: Sources, tag: str, recipe: str) -> "Weights":
+    """The network that was given, or the one that comes with the package under `tag`."""
+    from ..evaluation import open_weights
+    from ..models import list_pretrained
+
+    if sources.weights is not None:
+        return sources.weights
+    if tag not in list_pretrained():
+        raise InputError(
+            f"this picture is of a trained network: give its file with --weights FILE, say the weights.safetensors "
+            f"of `ptn train {recipe}`"
+        )
+    return open_weights(tag)
+
+
 def _digit(label: int) -> "Tensor":
     """A real digit that comes with an installed package, (28, 28) in [0, 1]."""
     from ..data.quickstart import load_digits
@@ -152,11 +171,10 @@ def _sim2mnist(path: Path, sources: Sources) -> None:
 
     from ..data import Dataset, load_dataset
     from ..data.mnist import load_mnist
-    from ..evaluation import open_weights
     from ..models.networks import PolarNetwork
     from ..reporting.figures import sim2mnist
 
-    weights = sources.weights or open_weights("ptn_b.sim2mnist")
+    weights = _trained(sources, "ptn_b.sim2mnist", "sim2mnist/ptn_b/modern")
     if weights.dataset != "sim2mnist" or not isinstance(weights.model, PolarNetwork):
         raise InputError(f"{weights.name} is no polar network trained on sim2mnist: train sim2mnist/ptn_b/modern")
     test = load_dataset("sim2mnist", "test", **weights.dataset_options)
@@ -223,14 +241,13 @@ def _angles(path: Path, sources: Sources) -> None:
 
 def _origins(path: Path, sources: Sources) -> None:
     from ..data import Dataset, load_dataset
-    from ..evaluation import open_weights
     from ..evaluation.classify import match_classes
     from ..models import Network
     from ..reporting.figures import origins
     from ..reporting.published import TABLES
     from ..training.photo_recipes import TITLES
 
-    opened = sources.weights or open_weights("ptn_resnet32.rotsvhn")
+    opened = _trained(sources, "ptn_resnet32.rotsvhn", "rotsvhn/ptn_resnet32/modern")
     if not isinstance(opened.model, Network) or "svhn" not in (opened.dataset or ""):
         raise InputError(f"{opened.name} is no network that was trained on house numbers: train one of rotsvhn")
     digits = load_dataset(opened.dataset or "", "test", **opened.dataset_options)

@@ -11,7 +11,7 @@ import typer
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..evaluation import Prediction
+    from ..evaluation import FileKind, Prediction, Weights
 
 
 def register(app: typer.Typer) -> None:
@@ -22,20 +22,23 @@ def predict_images(
     weights: Annotated[
         str,
         typer.Argument(
-            help="A .safetensors or .onnx file, or a pretrained tag such as ptn_b.rotmnist.", show_default=False
+            help="A .safetensors or .onnx file, the folder of a run, or a pretrained tag such as ptn_b.rotmnist.",
+            show_default=False,
         ),
     ],
     images: Annotated[
         list[Path],
         typer.Argument(
-            help="Image files, of any size; for a network of voxels, meshes: .off, .ply, .stl or .obj, z up.",
+            help="Image files, of any size, or folders of them; for a network of voxels, meshes: .off, .ply, .stl "
+            "or .obj, z up.",
             show_default=False,
         ),
     ],
     overlay: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for a picture of each image with the predicted origin, NAME.overlay.png.",
+            help="Folder for a picture of where the network looked in each image, NAME.overlay.png: the redder a "
+            "place, the more it draws the origin to it; the green cross is the origin; the answer stands below.",
             show_default=False,
         ),
     ] = None,
@@ -45,21 +48,26 @@ def predict_images(
 ) -> None:
     """Print the class and probability of each image or mesh: a line with tabs, or with --top several of them.
 
-    A file that cannot be read is a line on standard error; the others are predicted, and the exit status is 2.
+    Of a folder all images are taken, those in folders inside it too, in order of name; what is no image by its
+    suffix is named on standard error. A file that cannot be read is a line there; the others are predicted, and the
+    exit status is 2.
     """
-    from ..evaluation import open_weights, predict_files
+    from ..evaluation import file_kind, open_weights, predict_files
     from ..evaluation.compute import choose_device, default_batch
     from .data import _progress
 
     place = choose_device(device)
-    targets = {} if overlay is None else _targets(images, overlay)
     network = open_weights(weights)
+    found = _find_files(images, file_kind(network.model), overlay)
+    files = [path for path, _ in found]
+    targets = {} if overlay is None else _targets(found, overlay)
     step = default_batch(network.model.input_shape)
     rows: list[dict[str, Any]] = []
+    explanation = ""
     # lines as they come are progress enough
     with _progress("predicting") if as_json else nullcontext() as report:
-        for start in range(0, len(images), step):
-            chosen = images[start : start + step]
+        for start in range(0, len(files), step):
+            chosen = files[start : start + step]
             predictions, faults = predict_files(
                 network.model,
                 network.class_names,
@@ -74,6 +82,7 @@ def predict_images(
                 target = targets.get(prediction.path)
                 if target is not None:
                     _write_overlay(prediction, target)
+                    explanation = explanation or _explain_overlay(prediction, network)
                 rows.append(_row(prediction, target))
                 if not as_json:
                     answers = (f"{name}\t{100 * probability:.1f}%" for name, probability in prediction.top)
@@ -82,19 +91,48 @@ def predict_images(
                 rows.append({"path": str(fault.path), "error": fault.reason})
                 print(f"ptn: {' '.join(fault.reason.split())}", file=sys.stderr)
             if report is not None:
-                report(start + len(chosen), len(images))
+                report(start + len(chosen), len(files))
     if as_json:
         print(json.dumps(rows, indent=2))
+    if explanation:
+        print(f"ptn: overlays are in {overlay}: {explanation}", file=sys.stderr)
     if any("error" in row for row in rows):
         raise typer.Exit(2)
 
 
-def _targets(images: list[Path], folder: Path) -> dict[Path, Path]:
+def _find_files(given: list[Path], kind: "FileKind", overlay: Path | None) -> list[tuple[Path, Path]]:
+    """The files to look at, and in which folder each lies inside the one that was given.
+
+    What a folder holds beside them is said; overlays that were put into it before are not looked at.
+    """
+    from ..data.folder import list_files
+
+    found: list[tuple[Path, Path]] = []
+    for root in given:
+        if not root.is_dir():
+            found.append((root, Path()))
+            continue
+        files = list_files(root)
+        if overlay is not None and root.resolve() in overlay.resolve().parents:
+            files = [path for path in files if overlay.resolve() not in path.resolve().parents]
+        chosen = [path for path in files if path.suffix.lower() in kind.suffixes]
+        if not chosen:
+            raise InputError(
+                f"{root} has no {kind.name} in it: name a folder that has ({', '.join(kind.suffixes)})"
+            )
+        found += [(path, path.parent.relative_to(root)) for path in chosen]
+        for path in files:
+            if path.suffix.lower() not in kind.suffixes:
+                print(f"ptn: skipped {path}: not {kind.article} {kind.name}", file=sys.stderr)
+    return found
+
+
+def _targets(found: list[tuple[Path, Path]], folder: Path) -> dict[Path, Path]:
     """Where the overlay of each image goes; two that would go to one place, or over an image, are an error."""
-    inputs = {path.resolve() for path in images}
+    inputs = {path.resolve() for path, _ in found}
     taken: dict[Path, Path] = {}
-    for path in images:
-        target = folder / f"{path.stem}.overlay.png"
+    for path, inside in found:
+        target = folder / inside / f"{path.stem}.overlay.png"
         if target in taken:
             raise InputError(
                 f"the overlays of {taken[target]} and {path} would both be {target}: predict them apart"
@@ -103,6 +141,21 @@ def _targets(images: list[Path], folder: Path) -> dict[Path, Path]:
             raise InputError(f"{target} is one of the images: choose another folder for the overlays")
         taken[target] = path
     return {path: target for target, path in taken.items()}
+
+
+def _explain_overlay(prediction: "Prediction", network: "Weights") -> str:
+    """What is to be seen in an overlay, or why there is little."""
+    from ..models import OnnxModel
+
+    if prediction.heatmap is not None:
+        return "the green cross is the origin, and the redder a place, the more it draws the origin to it"
+    if prediction.origin is not None:
+        return "the green cross is the origin, which this network does not choose by a heatmap"
+    if isinstance(network.model, OnnxModel):
+        return (
+            "no heatmap and no origin, which an ONNX file does not give: take the .safetensors file it is made from"
+        )
+    return "no heatmap and no origin, for this network has none"
 
 
 def _write_overlay(prediction: "Prediction", target: Path) -> None:

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from ..training.records import Record
+
+
+_OWN = "own"
+"""What runs that are no row of a table are called."""
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +49,10 @@ def report(
     from ..reporting.published import TABLES
     from ..reporting.tables import build_tables, to_json
 
+    for name in tables or []:
+        check_choice("table", name, [*TABLES, _OWN])
+    if tables and _OWN in tables and tables != [_OWN]:
+        raise InputError(f"{_OWN} is no table of the paper: ask for it by itself")
     records = load_records(results)
     if not results.exists():
         print(
@@ -52,7 +60,7 @@ def report(
             file=sys.stderr,
         )
     rows: list[dict[str, Any]]
-    if tables == ["own"]:
+    if tables == [_OWN]:
         from ..reporting.own import render_own, summarise_own
 
         rows = summarise_own(records)

@@ -108,6 +108,7 @@ def run_session(
     from ..training import SessionOptions, train_recipes
     from ..training.distributed import join, launched_together
     from ..training.reporters import TensorBoardReporter, make_reporter
+    from ..training.session import run_folder
 
     if resume and fresh:
         raise InputError("--resume goes on and --fresh starts over: give one of them")
@@ -131,8 +132,13 @@ def run_session(
     outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)
     code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
     if options.leads:
-        stopped = f"stopped: {outcome.reason}; go on with --resume"
-        print(stopped if code == 3 else f"weights and records are in {output}")
+        files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]
+        if kept := [path for path in files if path.exists()]:
+            print("weights:", *kept, sep="\n")
+        if code != 3 or kept:
+            print(f"records are in {output / 'records.jsonl'}")
+        if code == 3:
+            print(f"stopped: {outcome.reason}; go on with --resume")
     if parallel is not None:
         parallel.end(code)
     return code

@@ -120,7 +120,12 @@ def list_flat(root: Path) -> list[Path]:
     entries = [path for path in root.iterdir() if not path.name.startswith(".")]
     if any(path.is_dir() for path in entries):
         return []
-    return sorted(path for path in entries if _is_image(path, root))
+    return sorted(path for path in entries if _is_image(path) and path.is_file())
+
+
+def list_files(root: Path) -> list[Path]:
+    """All files under a folder, at any depth, in order of name, but hidden ones and those in hidden folders."""
+    return sorted(path for path in root.rglob("*") if _is_visible(path, root) and path.is_file())
 
 
 def read_flat(files: Sequence[Path], size: tuple[int, int], channels: Literal[1, 3], fit: Fit) -> Tensor:
@@ -180,12 +185,15 @@ def list_images(root: Path) -> dict[str, Listing]:
 def _list_classes(folder: Path) -> Listing:
     """The images under each class folder, at any depth, in order of name."""
     tops = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return {top.name: sorted(path for path in top.rglob("*") if _is_image(path, top)) for top in tops}
+    return {top.name: [path for path in list_files(top) if _is_image(path)] for top in tops}
 
 
-def _is_image(path: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _is_visible(path: Path, folder: Path) -> bool:
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _choose(

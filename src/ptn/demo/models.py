@@ -1,7 +1,8 @@
 """Which networks the page shows: a PTN beside a plain CNN that was trained on the same images."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -36,7 +37,8 @@ _SCALES = {name: mean(spec.scale) for name, spec in {**SPECS, "quickstart": PERT
 class Pair:
     """A polar network and, where there is one, a plain network for the same images and classes.
 
-    `key` names the pair to the server, `title` to people; `about` says what it learned from. `digit_scale` is how
+    `key` names the pair to the server, `title` to people, short enough for a phone; `about` says what it learned
+    from, and in which file it is. `digit_scale` is how
     many pixels of the networks' image a pixel of a 28×28 digit covers, for the digit to have the size that they
     know. Both only answer (`for_inference`), and can do so in several threads at a time.
     """
@@ -91,7 +93,19 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
             "no trained pair of networks to show: run `ptn quickstart`, then give both of its networks with "
             "--weights out/runs/quickstart.ptn_s.modern/seed-0/weights.safetensors, and the same of ccnn_s"
         )
-    return pairs
+    return _numbered(pairs)
+
+
+def _numbered(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs, with numbers after titles that several of them have."""
+    shared = Counter(pair.title for pair in pairs)
+    seen: Counter[str] = Counter()
+    named = []
+    for pair in pairs:
+        seen[pair.title] += 1
+        number = f" ({seen[pair.title]})" if shared[pair.title] > 1 else ""
+        named.append(replace(pair, title=pair.title + number))
+    return named
 
 
 def _place(network: Weights) -> tuple[int, bool, str]:
@@ -130,15 +144,15 @@ def _nearest(polar: Weights, plains: Sequence[Weights]) -> Weights | None:
 
 def _pair(polar: Weights, plain: Weights | None, *, own: bool) -> Pair:
     trained_on, about = _DATASETS.get(polar.dataset or "", (polar.dataset or "unknown images", ""))
-    origin = f" ({Path(*Path(polar.name).parts[-3:])})" if own else ""
+    file = f"({Path(*Path(polar.name).parts[-3:])})" if own else ""
     network = _ready(polar)
     assert isinstance(network, PolarNetwork)
     rival = None if plain is None else _ready(plain)
     assert rival is None or isinstance(rival, PlainNetwork)
     return Pair(
         key=polar.name,
-        title=f"{trained_on}: {_name(polar)}{'' if plain is None else f' and {_name(plain)}'}{origin}",
-        about=about,
+        title=f"{trained_on}: {_name(polar)}",
+        about=f"{about} {file}".strip(),
         polar=network,
         polar_name=_name(polar),
         plain=rival,

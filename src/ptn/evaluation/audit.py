@@ -52,6 +52,16 @@ class Audit:
         """The points of one kind, in the order of their amounts."""
         return tuple(sorted((p for p in self.points if p.kind == kind), key=lambda p: p.amount))
 
+    @property
+    def accuracy_in_disc(self) -> float | None:
+        """The accuracy in % on images that are seen as turned ones are, through a disc, and not turned.
+
+        None if nothing is masked, or nobody looked.
+        """
+        if self.settings["mask"] != "circle":
+            return None
+        return next((p.transformed.accuracy for p in self.curve("rotation") if p.amount == 0), None)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return asdict(self)

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.folder import FITS, Fit, FittedImage, read_fitted
+from ..data.folder import FITS, SUFFIXES, Fit, FittedImage, read_fitted
+from ..data.formats import mesh
 from ..data.mesh_files import read_voxels, seen_from_above
 from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
 from ..errors import InputError, check_choice
@@ -109,6 +110,21 @@ def predict_files(
         if images:
             predictions += _predict(ready, classes, readable, torch.stack(images), top)
     return predictions, faults
+
+
+class FileKind(NamedTuple):
+    """What a model takes, "an image" or "a mesh", and how such files' names end."""
+
+    article: str
+    name: str
+    suffixes: tuple[str, ...]
+
+
+def file_kind(model: Model | OnnxModel) -> FileKind:
+    """The kind of files that `predict_files` reads for `model`."""
+    if len(model.input_shape) == 3:
+        return FileKind("an", "image", SUFFIXES)
+    return FileKind("a", "mesh", mesh.SUFFIXES)
 
 
 def _reader(model: Model | OnnxModel, fit: Fit, occupancy: Occupancy | None) -> Callable[[Path], FittedImage]:

@@ -10,6 +10,9 @@ from ..errors import InputError, check_choice
 from ..models import Model, OnnxModel, list_pretrained, load_model
 from ..models.zoo import find_weights
 
+_IN_FOLDERS = ("weights.safetensors", "model.safetensors")
+"""What the weights are called in the folder of a run, and in one that `save_pretrained` wrote."""
+
 
 @dataclass(frozen=True, eq=False)
 class Weights:
@@ -34,7 +37,10 @@ class Weights:
 
 
 def open_weights(name: str) -> Weights:
-    """The network in a `.safetensors` or `.onnx` file, or shipped under a tag such as "ptn_b.rotmnist"."""
+    """The network in a `.safetensors` or `.onnx` file, or shipped under a tag such as "ptn_b.rotmnist".
+
+    A folder is that of a run, or one that `save_pretrained` wrote.
+    """
     model: Model | OnnxModel
     if name.endswith(".onnx"):
         path = Path(name)
@@ -62,11 +68,22 @@ def open_weights(name: str) -> Weights:
 def _find(name: str) -> Path:
     if name.endswith(".safetensors"):
         return find_weights("", name)
+    if Path(name).is_dir():
+        return _find_in_folder(Path(name))
     model, dot, tag = name.partition(".")
     if not dot or Path(name).exists():
         tags = ", ".join(list_pretrained()) or "none yet"
-        raise InputError(f"weights are a .safetensors or .onnx file or a pretrained tag ({tags}); got {name!r}")
+        raise InputError(
+            f"weights are a .safetensors or .onnx file, a run's folder or a pretrained tag ({tags}); got {name!r}"
+        )
     return find_weights(model, tag)
+
+
+def _find_in_folder(folder: Path) -> Path:
+    for name in _IN_FOLDERS:
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(f"{folder} has no {' or '.join(_IN_FOLDERS)} in it: name the folder of a run, or a file")
 
 
 def _read_metadata(path: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -227,8 +228,18 @@ def _as_one_line(what: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters call deprecated parts of torch itself: nothing that a user could change."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=FutureWarning)
-        warnings.simplefilter("ignore", category=DeprecationWarning)
-        yield
+    """Nothing that a user could change: deprecated parts of torch that the exporters call, operators of torchvision
+    that they would know if it were installed, which no network needs here."""
+    registry = logging.getLogger("torch.onnx._internal.exporter._registration")
+    registry.addFilter(_is_of_interest)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=FutureWarning)
+            warnings.simplefilter("ignore", category=DeprecationWarning)
+            yield
+    finally:
+        registry.removeFilter(_is_of_interest)
+
+
+def _is_of_interest(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("torchvision is not installed")

@@ -138,6 +138,8 @@ model = ptn.from_pretrained("{repo_id}")  # normalisation is part of it
 def _read_config(path: Path) -> ModelConfig:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path.parent} has no {path.name}: give a folder that save_pretrained wrote") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:

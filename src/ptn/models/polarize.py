@@ -19,7 +19,7 @@ from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from ..layers.origin import HeatmapActivation
 from .builders import make_predictor
 from .networks import Network, PolarNetwork
-from .turning import Turn, can_run, measure_stride
+from .turning import CannotTurnError, Turn, can_run, measure_stride, position_parameter
 
 Origin = Literal["learned", "center"]
 
@@ -111,7 +111,15 @@ def polarize(
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
-        layout = find_layout(wrapped, layers, size, in_channels, angles, radii)
+        try:
+            layout = find_layout(wrapped, layers, size, in_channels, angles, radii)
+        except CannotTurnError as error:
+            if (culprit := position_parameter(wrapped)) is None:
+                raise
+            raise CannotTurnError(
+                f"cannot polarize {type(backbone).__name__}: {culprit} is a position embedding, which does not "
+                "turn with the angle; take a backbone without one"
+            ) from error
     learned = origin == "learned"
     transformer = PolarTransformer(
         PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
@@ -184,7 +192,7 @@ def find_layout(
                 f"and at least {2 * stride}; got {angles}: take {stride * max(2, round(angles / stride))}"
             )
         return Layout(rows, columns, stride, feature_layer)
-    raise InputError(
+    raise CannotTurnError(
         f"cannot polarize {kind}: it does not turn with the angle from {turn.find_breach()}; padding in a forward, "
         "position embeddings and layers over flattened space cannot wrap around"
     )

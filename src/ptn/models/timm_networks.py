@@ -22,6 +22,11 @@ def is_timm(name: str) -> bool:
     return name.startswith((PREFIX, PLAIN_PREFIX))
 
 
+def check_timm(name: str) -> None:
+    """Raise unless timm is here and has the backbone in such a name, "timm:resnet18" or "timm:resnet18.a1_in1k"."""
+    _find(name.partition(":")[2].partition(".")[0])
+
+
 def timm_options(name: str) -> list[str]:
     """The options of such a network: those of `polarize`, or of `plain_timm_network`."""
     builder: Callable[..., Network] = plain_timm_network
@@ -97,7 +102,8 @@ def plain_timm_network(
     return network
 
 
-def _timm_backbone(architecture: str, num_classes: int, in_channels: int, tag: str | None) -> nn.Module:
+def _find(architecture: str) -> Any:
+    """The package timm, if it has this architecture."""
     try:
         timm = optional_module("timm", "timm")
     except RuntimeError as error:
@@ -106,6 +112,11 @@ def _timm_backbone(architecture: str, num_classes: int, in_channels: int, tag: s
         near = difflib.get_close_matches(architecture, timm.list_models(), n=1)
         hint = f"did you mean {PREFIX}{near[0]}?" if near else "timm.list_models() names them all"
         raise InputError(f"timm has no model {architecture!r}: {hint}")
+    return timm
+
+
+def _timm_backbone(architecture: str, num_classes: int, in_channels: int, tag: str | None) -> nn.Module:
+    timm = _find(architecture)
     name = architecture if tag is None else f"{architecture}.{tag}"
     try:
         backbone: nn.Module = timm.create_model(

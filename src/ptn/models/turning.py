@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -21,6 +22,14 @@ ROUNDING = 1e-7
 
 SEAM = 1e-3
 """How much of what another image changes a turn may change inside: what breaks the seam changes far more."""
+
+
+# how people call the parameters of positions; those between positions turn with what they are between
+_POSITION, _RELATIVE = re.compile(r"pos(ition(s|al)?)?\d*"), re.compile(r"rel(ative)?")
+
+
+class CannotTurnError(InputError):
+    """A network that polar images do not pass through, or that does not turn with them."""
 
 
 class Turn:
@@ -59,6 +68,17 @@ class Turn:
         watch = _BreachWatch(self.probe, self.share)
         watch.run(self.images)
         return watch.breach or watch.title("")
+
+
+def position_parameter(network: nn.Module) -> str | None:
+    """The first parameter that is by its name one of absolute positions, and its layer; None without one."""
+    for name, _ in network.named_parameters():
+        layer, _, parameter = name.rpartition(".")
+        parts = parameter.split("_")
+        if any(map(_POSITION.fullmatch, parts)) and not any(map(_RELATIVE.fullmatch, parts)):
+            kind = type(network.get_submodule(layer)).__name__
+            return f"{parameter} of layer {layer} ({kind})" if layer else f"{parameter} of {kind} itself"
+    return None
 
 
 def measure_stride(network: nn.Module, layers: Collection[nn.Module], images: Tensor) -> int:
@@ -102,11 +122,11 @@ class _Watch:
             with inferring(self.network):
                 return self.network(images)
         except Exception as error:
-            where = f" in layer {self.inside[-1]}" if self.inside and self.inside[-1] else ""
-            reason = " ".join(str(error).split()) or type(error).__name__
+            where = f"layer {self.inside[-1]}" if self.inside and self.inside[-1] else "its own forward"
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             kind, shape = type(self.network).__name__, tuple(images.shape[1:])
-            raise InputError(
-                f"cannot polarize {kind}: polar images {shape} fail{where}: {reason}; "
+            raise CannotTurnError(
+                f"cannot polarize {kind}: polar images {shape} fail in {where}: {reason}; "
                 "give other angles or radii, or a backbone that takes images of any size"
             ) from error
         finally:

@@ -78,6 +78,8 @@ def describe(audit: Audit) -> str:
     """One line on what was audited."""
     of = f" of {audit.data}" if audit.data else ""
     known = "no labels" if audit.accuracy is None else f"accuracy as they are {audit.accuracy:.1f}%"
+    if audit.accuracy_in_disc is not None:
+        known += f", through the disc {audit.accuracy_in_disc:.1f}%"
     shape = " × ".join(map(str, audit.shape))
     return f"{audit.images:,} images{of}, {shape}, {audit.classes} classes; {known}"
 
@@ -177,6 +179,11 @@ def _notes(audit: Audit) -> Iterator[str]:
             "corner comes or goes. Scaled and shifted images are seen whole: what leaves is lost, and what comes "
             "into view is black."
         )
+        if audit.accuracy_in_disc is not None and audit.accuracy is not None:
+            yield (
+                f"So the accuracy at 0°, {audit.accuracy_in_disc:.1f}%, is that through the disc, not that of the "
+                f"images as they are, {audit.accuracy:.1f}%: the difference is what their corners say."
+            )
     else:
         yield "Nothing is masked: corners that turn out of an image are lost, and what comes into view is black."
     yield "A shift is the mean over four directions. Means in the first table leave out what changes nothing."

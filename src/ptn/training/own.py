@@ -5,7 +5,7 @@ from pathlib import Path
 from ..data.folder import list_images
 from ..errors import InputError, unknown_name
 from ..models import list_models
-from ..models.timm_networks import is_timm
+from ..models.timm_networks import check_timm, is_timm
 from .recipe import AugmentSpec, DataSpec, ModelSpec, OptimiserSpec, Recipe, ScheduleSpec
 
 STEPS = 3000
@@ -20,6 +20,8 @@ def folder_recipe(root: Path, *, model: str = "ptn_b", image_size: int = 64) -> 
     """
     if model not in list_models() and not is_timm(model):
         raise unknown_name("model", model, list_models())
+    if is_timm(model):
+        check_timm(model)
     if model in ("ccnn_3d", "cylindrical", "cylindrical_l", "ptn_cnn_b"):
         raise InputError(f"{model} cannot be trained on a folder of images: take ptn_s, ptn_b or another one")
     options = {"root": str(root), "image_size": image_size}

@@ -131,7 +131,6 @@ class _Data:
 
 def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data: _Data) -> Run:
     folder = run_folder(recipe, options.folder)
-    make_folder(folder)
     prepare_device(recipe, options.device)
     spec, seed = recipe.data, recipe.seed
     splits = RunData(
@@ -150,6 +149,7 @@ def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data
         )
     except torch.OutOfMemoryError as error:
         raise out_of_memory(recipe, options.device) from error
+    make_folder(folder)  # only now: what cannot be trained leaves none behind
     if options.resume:
         run.resume()
     if options.leads:
@@ -176,6 +176,10 @@ def _is_finished(recipe: Recipe, options: SessionOptions) -> bool:
     if not folder.exists() or not any(folder.iterdir()):
         return False
     if not options.resume:
+        if (folder / "result.jsonl").exists():
+            raise InputError(
+                f"{folder} has a finished run in it: start over with --fresh, or keep it with --resume"
+            )
         raise InputError(f"{folder} has a run in it: go on with --resume, or start over with --fresh")
     if not (folder / "result.jsonl").exists():
         return False

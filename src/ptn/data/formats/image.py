@@ -34,8 +34,11 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
             picture = ImageOps.exif_transpose(file)
     except FileNotFoundError:
         raise nothing_at("file", path) from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder, not an image") from None
+    except UnidentifiedImageError:
+        raise InputError(f"{path}: not an image") from None
     except (
-        UnidentifiedImageError,
         OSError,
         EOFError,
         SyntaxError,
@@ -43,7 +46,7 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
         struct.error,
         Image.DecompressionBombError,
     ) as error:
-        raise InputError(f"{path} is not an image that can be read: {error}") from error
+        raise InputError(f"{path}: cannot be read as an image: {error}") from error
     values: NDArray[np.floating]
     if picture.mode == "F":
         values = _floats(path, picture)
@@ -75,7 +78,7 @@ def _integers(path: Path, picture: "Picture", kind: str | None) -> NDArray[np.fl
 
 def _no_white(path: Path, mode: str, values: NDArray[np.generic]) -> InputError:
     return InputError(
-        f"{path} has mode {mode}, from {values.min():g} to {values.max():g}, and does not say which is white: "
+        f"{path}: mode {mode}, from {values.min():g} to {values.max():g}, does not say which of them is white: "
         "save it with 8 or 16 bits, or as floats in [0, 1]"
     )
 

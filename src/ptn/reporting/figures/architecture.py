@@ -23,8 +23,9 @@ _GAP = 1.5
 _SLANT = 0.3  # how much of a map's width goes up and to the right
 _TILT = (0.62, 0.78)
 _LEGEND = """A block is a convolution, batch norm and ReLU.
-Boxes are as high and deep as their maps,
-and the thicker the more channels they have."""
+Boxes are as high and deep as their maps (sizes
+below), and the thicker the more channels they
+have (numbers above)."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def _draw_flow(axis: Any, reading: Reading, classes: Sequence[str]) -> float:
 
     x = 22.0
     _arrow(axis, (width * unit / 2, lower + height * unit / 2 + 0.5), (width * unit / 2, upper), (x - 1, upper))
-    _label(axis, x, upper + 9.4, f"origin predictor, {_count(reading.predictor)}", above=True, start=True)
+    told = f"origin predictor, {_count(reading.predictor)}"
+    _label(axis, x, max(9.4, _above(reading.predictor, unit)) + upper, told, above=True, start=True)
     x = _blocks(axis, reading.predictor, x, upper, unit, ORANGE)
     heat = seen.heatmaps[0]
     scale = _SIDE * 0.62 / max(heat.shape)
@@ -147,11 +149,19 @@ def _draw_flow(axis: Any, reading: Reading, classes: Sequence[str]) -> float:
     _arrow(axis, (x + 0.5, lower), (x + 4, lower))
     x += 4.8
     told = f"classifier, {_count(reading.classifier)}{' that go around the angle' if reading.wraps else ''}"
-    _label(axis, x, lower + 12.6, told, above=True, start=True)
+    _label(axis, x, max(12.6, _above(reading.classifier, unit)) + lower, told, above=True, start=True)
     axis.text(x, upper + 9.6, _LEGEND, fontsize=9, va="top")
     x = _blocks(axis, reading.classifier, x, lower, unit, BLUE)
     _arrow(axis, (x, lower), (x + 4, lower))
     return _scores(axis, seen.logits[0].softmax(dim=0), classes, x + 5, lower)
+
+
+def _above(stages: Sequence[Stage], unit: float) -> float:
+    """How far above the middle of their boxes there is room for a heading: above the numbers of channels."""
+    return (
+        max(height * unit / 2 + width * unit * _SLANT * _TILT[1] for _, height, width in (s.shape for s in stages))
+        + 2.6
+    )
 
 
 def _count(stages: Sequence[Stage]) -> str:

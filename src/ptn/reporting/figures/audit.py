@@ -22,15 +22,17 @@ def draw(audit: Audit, path: Path) -> None:
     names = list(dict.fromkeys(error.layer for error in audit.layers))
     curves = [kind for kind in _TITLES if audit.curve(kind)]
     heights = [3.4] * bool(curves) + [1.1 + _INCHES_PER_LAYER * len(names)] * bool(names)
-    figure = Figure(figsize=(11, 0.7 + sum(heights)), layout="constrained")
+    figure = Figure(figsize=(11, 0.9 + sum(heights)), layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     if curves:
         _draw_curves(parts[0], audit, curves)
     if names:
         _draw_layers(parts[-1], audit.layers, names)
     labels = "" if audit.accuracy is None else f", {audit.accuracy:.1f}% right as they are"
+    if audit.accuracy_in_disc is not None:
+        labels += f", {audit.accuracy_in_disc:.1f}% through a disc"
     on = f"{audit.data}, " if audit.data else ""
-    figure.suptitle(f"{_shortened(audit.model)} on {on}{audit.images:,} images{labels}", fontsize=12)
+    figure.suptitle(f"{_shortened(audit.model)}\non {on}{audit.images:,} images{labels}", fontsize=12)
     save(figure, path)
 
 
@@ -47,7 +49,7 @@ def _draw_curves(figure: Any, audit: Audit, kinds: Sequence[Kind]) -> None:
         for label, values, style in _lines(points):
             axis.plot(amounts, values, label=label, **style)
             lowest = min(lowest, *values)
-        _dress(axis, kind, amounts)
+        _dress(axis, kind, amounts, disc=audit.settings["mask"] == "circle")
     axes[0].set_ylim(_floor(lowest), 100.8)
     axes[0].yaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("% of the images")
@@ -66,17 +68,21 @@ def _lines(points: Sequence[Point]) -> list[tuple[str, list[float], dict[str, An
         (
             "same answer as before",
             [point.transformed.consistency for point in points],
-            {"color": BLUE, "marker": "o", "markersize": 4},
+            {"color": BLUE, "marker": "o", "markersize": 5.5, "linewidth": 2.6},
         ),
     ]
     right = [point.transformed.accuracy for point in points if point.transformed.accuracy is not None]
     if right:
-        lines.append(("right answer", right, {"color": VERMILION, "marker": "s", "markersize": 3.5}))
+        # thinner, so that it does not hide the other where they are equal
+        lines.append(
+            ("right answer", right, {"color": VERMILION, "marker": "s", "markersize": 3, "linewidth": 1.2})
+        )
     return lines
 
 
-def _dress(axis: Any, kind: Kind, amounts: Sequence[float]) -> None:
-    axis.set_xlabel(_TITLES[kind])
+def _dress(axis: Any, kind: Kind, amounts: Sequence[float], *, disc: bool) -> None:
+    """Label a panel; `disc`: turned images are seen through one, even at 0°."""
+    axis.set_xlabel(f"{_TITLES[kind]}, all seen through a disc" if disc and kind == "rotation" else _TITLES[kind])
     faint_grid(axis)
     if kind == "rotation" and amounts[-1] - amounts[0] > 180:
         axis.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])

@@ -1,5 +1,6 @@
 """How cost grows with the batch, the image and the angles: curves on logarithmic axes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from .style import GREEN, PURPLE, SKY, VERMILION, faint_grid, save
 # ours, and the others in their order
 _COLOURS = (GREEN, VERMILION, SKY, PURPLE)
 _MARKS = "os^D"
+# from this ratio on, powers of ten are enough to read values by
+_WIDE = 300
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,24 @@ def _plot(axis: Any, curve: Curve) -> None:
         )
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
-    axis.set_xticks(curve.at, [str(value) for value in curve.at], fontsize=8)
+    axis.set_xticks(curve.at, [str(value) for value in curve.at])
+    ticks = _round_numbers([value for values in curve.ms.values() for value in values])
+    axis.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
     axis.minorticks_off()
-    axis.tick_params(labelsize=8)
-    axis.set_xlabel(f"{curve.axis}  ({curve.fixed})", fontsize=8)
-    axis.set_ylabel("ms", fontsize=8)
-    axis.set_title(curve.what, fontsize=9)
+    axis.tick_params(labelsize=9)
+    axis.set_xlabel(f"{curve.axis}  ({curve.fixed})", fontsize=9)
+    axis.set_ylabel("ms", fontsize=9)
+    axis.set_title(curve.what, fontsize=10)
     faint_grid(axis)
-    axis.legend(fontsize=7, frameon=False)
+    axis.legend(fontsize=8, frameon=False)
+
+
+def _round_numbers(values: Sequence[float]) -> list[float]:
+    """Numbers to read `values` by on a logarithmic axis, the outermost beyond them: 1, 10, 100, or 1, 2, 5, 10."""
+    lowest, highest = min(values), max(values)
+    decades = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
+    steps = (1, 2, 5) if highest / lowest < _WIDE else (1,)
+    rounds = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    first = max(number for number in rounds if number <= lowest)
+    last = min(number for number in rounds if number >= highest)
+    return [number for number in rounds if first <= number <= last]

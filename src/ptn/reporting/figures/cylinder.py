@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...geometry import PolarGrid, cylindrical_sample, measure_shift, similarity_warp
-from .style import GREEN, YELLOW, save
+from .style import GREEN, YELLOW, explain_shift_lines, save
 
 ROTATIONS = (0.0, 45.0, 90.0, 160.0, 250.0)
 
@@ -96,8 +96,9 @@ def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Turned]:
     from matplotlib.figure import Figure
 
     columns = len(ROTATIONS)
-    figure = Figure(figsize=(2.1 * columns, 3.5 * len(shapes) + 0.5), layout="constrained")
-    axes = figure.subplots(2 * len(shapes), columns, squeeze=False, height_ratios=(2, 1) * len(shapes))
+    figure = Figure(figsize=(2.1 * columns, 3.5 * len(shapes) + 1.4), layout="constrained")
+    rows = {"height_ratios": (2, 1) * len(shapes), "hspace": 0.06}
+    axes = figure.subplots(2 * len(shapes), columns, squeeze=False, gridspec_kw=rows)
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
     drawn = []
@@ -111,7 +112,8 @@ def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Turned]:
             upper[column].imshow(_cropped(picture, volume.shape[0]), cmap="gray", vmin=0, vmax=1)
             upper[column].set_title(f"turned {degrees:g}°", fontsize=9)
             upper[column].spines[:].set_visible(False)
-            lower[column].imshow(unroll(turned.cylinders[column]).numpy(), cmap="magma", vmin=0, vmax=1)
+            unrolled = unroll(turned.cylinders[column]).numpy()
+            surface = lower[column].imshow(unrolled, cmap="magma", vmin=0, vmax=1)
             angles = turned.cylinders.shape[1]
             lower[column].axvline(landmark, color=YELLOW, linewidth=1.6)
             lower[column].axvline((landmark + turned.columns[column]) % angles, color=GREEN, linewidth=1.6)
@@ -120,6 +122,10 @@ def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Turned]:
         upper[0].set_ylabel(name.replace("_", " "), fontsize=10)
         lower[0].set_ylabel("z →", fontsize=9)
         lower[0].set_xlabel("angle →", fontsize=9)
+    scale = figure.colorbar(surface, ax=axes[-1], location="bottom", shrink=0.4, aspect=40, ticks=[0, 0.5, 1])
+    scale.ax.set_xticklabels(["at the axis, or nothing", "half way", "at the rim"], fontsize=8)
+    scale.set_label("where the outermost voxel is, seen from outside", fontsize=9)
+    explain_shift_lines(figure)
     figure.suptitle("Turning about a vertical axis shifts the cylindrical image along the angle", fontsize=11)
     save(figure, path)
     return drawn

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...geometry import PolarGrid, measure_shift, polar_sample, similarity_warp
-from .style import GREEN, YELLOW, save
+from .style import GREEN, YELLOW, explain_shift_lines, save
 
 CANVAS = 96
 ROTATIONS = (0.0, 40.0, 90.0, 130.0, 200.0, 290.0)
@@ -96,8 +96,8 @@ def draw(digit: Tensor, path: Path) -> list[Shift]:
 
     turned, dilated = turn(digit), dilate(digit)
     columns = len(ROTATIONS)
-    figure = Figure(figsize=(1.55 * columns, 7.4), layout="constrained")
-    axes = figure.subplots(4, columns)
+    figure = Figure(figsize=(1.55 * columns, 7.9), layout="constrained")
+    axes = figure.subplots(4, columns, gridspec_kw={"hspace": 0.06})
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
     for row, sequence in ((0, turned), (2, dilated)):
@@ -113,6 +113,7 @@ def draw(digit: Tensor, path: Path) -> list[Shift]:
     for row, label in enumerate(("image", "log-polar", "image", "log-polar")):
         axes[row, 0].set_ylabel(f"{label}\n← angle" if row % 2 else label, fontsize=9)
         axes[row, 0].set_xlabel("radius →" if row % 2 else "", fontsize=9)
+    explain_shift_lines(figure)
     figure.suptitle("Turning is a vertical shift of the log-polar image, enlarging a horizontal one", fontsize=11)
     save(figure, path)
     return turned.shifts + dilated.shifts

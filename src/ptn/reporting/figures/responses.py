@@ -201,7 +201,8 @@ def _draw_maps(figure: Any, responses: list[MapResponse]) -> None:
         0,
         0.5,
         "Each point of a map is the inner product of\nthe image with the filter at one turn (down)\n"
-        "and one scale (right): a plain convolution\nof the log-polar image.",
+        "and one scale (right), red where it is positive:\na plain convolution of the log-polar image. "
+        "Yellow\nis a peak of the upper map, green where the\nmeasured shift carries it.",
         transform=axes[0, 0].transAxes,
         va="center",
         fontsize=9,

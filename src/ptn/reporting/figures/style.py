@@ -6,6 +6,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...files import atomic_path
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, and which show on white and on black
@@ -45,6 +47,18 @@ def faint_grid(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def explain_shift_lines(figure: Any) -> None:
+    """Say below a picture what its yellow and green lines are, on black as the pictures that they lie on."""
+    from matplotlib.lines import Line2D
+
+    meanings = {YELLOW: "a landmark of the first picture", GREEN: "where the measured shift carries it"}
+    lines = [Line2D([], [], color=colour, linewidth=1.6, label=label) for colour, label in meanings.items()]
+    legend = figure.legend(
+        handles=lines, loc="outside lower center", ncols=2, fontsize=9, facecolor="black", labelcolor="white"
+    )
+    legend.get_frame().set(alpha=1, edgecolor="black")
+
+
 def save(figure: Any, path: Path) -> None:
     """Write `figure` in the format that the suffix names, one of `FORMATS`."""
     kind = path.suffix.removeprefix(".")
@@ -58,11 +72,25 @@ def save(figure: Any, path: Path) -> None:
 
 
 def _save_small(figure: Any, path: Path) -> None:
-    """A PNG of 256 colours, a third of the size of one with all, and to the eye the same."""
-    from PIL import Image
+    """A PNG of 256 colours, a third of the size of one with all, and to the eye the same.
+
+    Our own colours stay as they are, however few pixels have them.
+    """
+    from PIL import Image, ImageColor
 
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=_DOTS_PER_INCH)
+    own = [ImageColor.getrgb(colour) for colour in (BLUE, VERMILION, GREEN, YELLOW, PURPLE, ORANGE, SKY)]
     with Image.open(drawn) as picture:
-        few = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        few.save(path, format="PNG", optimize=True)
+        full = picture.convert("RGB")
+    others = 256 - len(own)
+    few = full.quantize(others, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    palette = np.zeros((256, 3), np.uint8)
+    found = np.array(few.getpalette()).reshape(-1, 3)[:others]
+    palette[: len(found)], palette[others:] = found, own
+    places = np.array(few)
+    for place, colour in enumerate(own, start=others):
+        places[(np.asarray(full) == colour).all(axis=2)] = place
+    made = Image.fromarray(places)
+    made.putpalette(palette.tobytes())
+    made.save(path, format="PNG", optimize=True)
