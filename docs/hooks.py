@@ -9,12 +9,14 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from ptn.models.zoo import WEIGHTS
 from ptn.reporting.markdown import render_markdown
 from ptn.reporting.published import TABLES
 from ptn.reporting.tables import build_tables
 from ptn.training.records import read_records
 
 TABLES_PAGE = "results/tables.md"
+WEIGHTS_PAGE = "results/weights.md"
 _INTRODUCTION = """---
 hide: [toc]
 ---
@@ -47,7 +49,17 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         r"^  - ", "    - ", tables, flags=re.MULTILINE
     )  # how far the site wants lists in lists indented
     files.append(File.generated(config, TABLES_PAGE, content=_INTRODUCTION + tables))
+    files.append(File.generated(config, WEIGHTS_PAGE, content=_weights_page()))
     return files
+
+
+def _weights_page() -> str:
+    """The cards of all shipped weights, each a section."""
+    cards = [path.read_text(encoding="utf-8") for path in sorted(WEIGHTS.glob("*.md"))]
+    bodies = [card.partition("---\n")[2].partition("---\n")[2] for card in cards]
+    return "# Trained networks\n\nThey come with the package.\n" + "".join(
+        re.sub(r"^#", "##", body, flags=re.MULTILINE) for body in bodies
+    )
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -130,3 +130,29 @@ def test_runs_that_are_no_row_of_a_table_are_summarised(ptn_cli, results):
     assert "| tested on |" in outcome.out
     (row,) = json.loads(ptn_cli("report", "own", "--json", "--results", results).out)
     assert (row["n"], row["failed"], row["split"]) == (1, 0, "test")
+
+
+def test_pages_are_renewed_in_place(ptn_cli, tmp_path):
+    append_records(tmp_path / "r.jsonl", RECORDS)
+    page = tmp_path / "page.md"
+    page.write_text("Ours:\n<!-- report: brief sim2mnist -->\n<!-- end of report -->\n")
+    outcome = ptn_cli("report", "--page", page, "--results", tmp_path / "r.jsonl")
+    assert outcome.code == 0, outcome.err
+    assert "3.50 ± 0.71 (n=2)" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["rotmnist", "--page", "page.md"], "give it alone"),
+        (["--page", "nowhere.md"], "cannot read nowhere.md"),
+        (["--page", "plain.md"], "plain.md: no <!-- report: … --> in it: mark where tables belong"),
+    ],
+)
+def test_a_page_that_cannot_be_renewed_stays_as_it_was(ptn_cli, tmp_path, monkeypatch, more, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.md").write_text("no table")
+    outcome = ptn_cli("report", *more)
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert (tmp_path / "plain.md").read_text() == "no table"

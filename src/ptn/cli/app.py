@@ -21,6 +21,7 @@ from . import (
     quickstart,
     report,
     reproduce,
+    ship,
     train,
 )
 
@@ -64,7 +65,7 @@ def _root(
 
 
 for group in (
-    *(quickstart, train, evaluate, predict, audit, export, report, reproduce, figures),
+    *(quickstart, train, evaluate, predict, audit, export, report, reproduce, ship, figures),
     *(data, models, polar, bench, demo),
 ):
     group.register(app)

@@ -204,9 +204,12 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, plain lines elsewhere. Yields what to call with (done, total) where steps are known."""
     if not sys.stderr.isatty():
         print(what, file=sys.stderr)
+        tenths = 0
 
         def report(done: int, total: int) -> None:
-            if done % 1000 == 0:
+            nonlocal tenths
+            if 10 * done // total > tenths:
+                tenths = 10 * done // total
                 print(f"{what}: {done} of {total}", file=sys.stderr)
 
         yield report

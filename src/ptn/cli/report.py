@@ -40,6 +40,15 @@ def report(
         Path | None,
         typer.Option("--output", "-o", help="File to write to instead of printing.", show_default=False),
     ] = None,
+    pages: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--page",
+            help="Renew the tables in this Markdown file, between <!-- report: TABLE --> and "
+            "<!-- end of report -->. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Tables in Markdown, made from records: mean, std and number of runs beside the paper's numbers.
 
@@ -54,6 +63,11 @@ def report(
     if tables and _OWN in tables and tables != [_OWN]:
         raise InputError(f"{_OWN} is no table of the paper: ask for it by itself")
     records = load_records(results)
+    if pages:
+        if tables or as_json or output:
+            raise InputError("--page says itself which tables it has: give it alone")
+        _renew(pages, records)
+        return
     if not results.exists():
         print(
             f"ptn: no records at {results} yet: `ptn train --results` and `ptn reproduce` write them",
@@ -80,6 +94,24 @@ def report(
     with atomic_path(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(output)
+
+
+def _renew(pages: list[Path], records: "list[Record]") -> None:
+    from ..files import atomic_path
+    from ..reporting.pages import refresh
+
+    for page in pages:
+        try:
+            text = page.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {page}: {error}") from error
+        try:
+            renewed = refresh(text, records)
+        except InputError as error:
+            raise InputError(f"{page}: {error}") from error
+        with atomic_path(page) as temporary:
+            temporary.write_text(renewed, encoding="utf-8")
+        print(page)
 
 
 def load_records(results: Path) -> "list[Record]":

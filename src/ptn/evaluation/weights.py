@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from ..data.folder import FITS, Fit
 from ..errors import InputError, check_choice
-from ..models import Model, OnnxModel, list_pretrained, load_model
-from ..models.zoo import find_weights
+from ..models import Model, OnnxModel, create_model, list_pretrained, load_model
+from ..models.zoo import find_weights, shipped_members
 
 _IN_FOLDERS = ("weights.safetensors", "model.safetensors")
 """What the weights are called in the folder of a run, and in one that `save_pretrained` wrote."""
@@ -20,7 +20,7 @@ class Weights:
 
     `classes` are the names of its labels; None if the file has none. `dataset` is the catalog's name of what it
     was trained on, or "folder", and `dataset_options` how that was loaded; `fit` is how images were brought to
-    the network's size.
+    the network's size. `metadata` is all that the file says of itself.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Weights:
     dataset: str | None = None
     dataset_options: dict[str, Any] = field(default_factory=dict)
     fit: Fit = "resize"
+    metadata: dict[str, str] = field(default_factory=dict)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -46,6 +47,10 @@ def open_weights(name: str) -> Weights:
         path = Path(name)
         model = OnnxModel(path)
         metadata = model.metadata
+    elif members := shipped_members(name):
+        path = members[0]
+        model = create_model(name)
+        metadata = _read_metadata(path)
     else:
         path = _find(name)
         model = load_model(path)
@@ -62,6 +67,7 @@ def open_weights(name: str) -> Weights:
         metadata.get("dataset"),
         _read_json(path, metadata, "dataset_options", dict) or {},
         cast("Fit", fit),
+        metadata,
     )
 
 

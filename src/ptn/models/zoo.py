@@ -139,6 +139,8 @@ def create_model(
         return build(ModelConfig(name, **given, options=options))
     if is_timm(name) and not _is_path(pretrained):
         return build(ModelConfig(name, **given, options=options), tag=str(pretrained))
+    if name in _SUMS and not _is_path(pretrained):
+        return _sum_of_shipped(name, str(pretrained), given, options)
 
     path = find_weights(name, pretrained)
     saved = read_config(path)
@@ -150,6 +152,20 @@ def create_model(
     config = ModelConfig(**{**asdict(saved), **given, "options": {**inherited, **options}})
     model = build(config)
     load_weights(model, path, fresh_head=config.num_classes != saved.num_classes)
+    return model
+
+
+def _sum_of_shipped(name: str, tag: str, given: dict[str, Any], options: dict[str, Any]) -> ScoreSum:
+    """The members of a sum, each with its own shipped weights."""
+    members = []
+    for member in _SUMS[name]:
+        own = {key: value for key, value in options.items() if key in list_options(member)}
+        members.append(create_model(member, pretrained=tag, **given, **own))
+    settings: dict[str, Any] = {}
+    for made in reversed(members):
+        settings |= made.config.options
+    model = ScoreSum([made for made in members if isinstance(made, Network)])
+    model.config = replace(members[0].config, name=name, options=settings)
     return model
 
 
@@ -198,6 +214,12 @@ def find_weights(name: str, pretrained: str | Path) -> Path:
         tags = ", ".join(list_pretrained()) or "none"
         raise InputError(f"no pretrained weights {name}.{pretrained}; available: {tags}")
     return shipped
+
+
+def shipped_members(name: str) -> list[Path]:
+    """The weights behind a tag of a sum, such as "ptn_cnn_b.rotmnist"; none for any other name."""
+    model, _, tag = name.partition(".")
+    return [find_weights(member, tag) for member in _SUMS.get(model, ())] if tag else []
 
 
 def save_weights(

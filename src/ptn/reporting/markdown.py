@@ -7,15 +7,26 @@ from .published import FORMS, PAPER, PUBLISHED, TABLES, PublishedRow
 from .tables import Result, Table, ratios_to_baseline
 
 _NAMES = ("data set", "row")
+_BRIEF = (*_NAMES, "published", *(f"ours, {form} recipe" for form in FORMS))
 _REGENERATED = (
     "The published numbers were measured on the original rotated MNIST, ours on a set regenerated from MNIST. "
-    "Whether the two are equally hard is open; CCNN-B+ and PTN-B+ by the paper's recipe tell."
+    "Whether the two are equally hard is open: ours by the paper's recipe tell what can be told."
 )
 
 
 def render_markdown(tables: Iterable[Table]) -> str:
     """Each table under a heading, with notes that say what its numbers are and where they come from."""
     return "\n".join(map(_render, tables))
+
+
+def render_brief(tables: Iterable[Table]) -> str:
+    """Each table without a heading, with no more than its errors and whether its data are the original's."""
+    parts = []
+    for table in tables:
+        columns = {heading: cells for heading, cells in _columns(table).items() if heading in _BRIEF}
+        notes = [f"- {note}" for note in list(_notes(table, columns))[:2]]
+        parts.append("\n".join([*align(columns, names=_NAMES), "", *notes, ""]))
+    return "\n".join(parts)
 
 
 def _render(table: Table) -> str:

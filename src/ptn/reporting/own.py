@@ -1,22 +1,26 @@
 """Runs that are no row of a table: settings that were tried in order to choose, and networks of one's own."""
 
+import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..training.records import Record
 from .align import align
 from .tables import newest
 
+_Key = tuple[str, str]  # recipe, split
+
 
 def summarise_own(records: Iterable[Record]) -> list[dict[str, Any]]:
     """One object per recipe and split that it was tested on: the seeds that finished, and their error in %."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[_Key, list[Record]] = {}
     for record in records:
         if record.row is None:
             split = record.config.get("data", {}).get("test", "test")
             groups.setdefault((record.recipe, split), []).append(record)
     rows = []
+    changes = _changes({key: group[0].config for key, group in groups.items()})
     for (recipe, split), group in groups.items():
         finished = newest(group)
         errors = [record.test_error for record in finished if record.test_error is not None]
@@ -24,6 +28,7 @@ def summarise_own(records: Iterable[Record]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "recipe": recipe,
+                "settings": changes[recipe, split],
                 "split": split,
                 "n": len(errors),
                 "failed": sum(record.status == "failed" for record in group),
@@ -35,19 +40,56 @@ def summarise_own(records: Iterable[Record]) -> list[dict[str, Any]]:
     return rows
 
 
-def render_own(rows: Iterable[dict[str, Any]]) -> str:
+def _changes(configs: Mapping[_Key, Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
+    """What each recipe sets otherwise than the others that begin with the same data set, network and form."""
+    families: dict[tuple[str, ...], list[_Key]] = {}
+    for key in configs:
+        families.setdefault(tuple(key[0].split("/")[:3]), []).append(key)
+    changes = {}
+    for keys in families.values():
+        settings = {key: _flat(configs[key]) for key in keys}
+        names = dict.fromkeys(name for values in settings.values() for name in values)
+        differing = [n for n in names if len({json.dumps(settings[key].get(n)) for key in keys}) > 1]
+        for key in keys:
+            changes[key] = {name: settings[key][name] for name in differing if name in settings[key]}
+    return changes
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their dotted names, but for what names a run rather than trains it."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif prefix + key not in ("name", "form", "rows", "seed"):
+            flat[prefix + key] = value
+    return flat
+
+
+def render_own(rows: Iterable[dict[str, Any]], *, heading: bool = True) -> str:
     """The same as a table in Markdown."""
     given = list(rows)
     if not given:
         return "No runs of one's own are among these records.\n"
     columns = {
         "recipe": [row["recipe"] for row in given],
+        "what differs": [_settings(row["settings"]) for row in given],
         "tested on": [row["split"] for row in given],
         "error": [_error(row) for row in given],
         "seconds": ["" if row["train_seconds"] is None else f"{row['train_seconds']:.0f}" for row in given],
     }
     note = "- Error in %: mean ± sample standard deviation over n seeds."
-    return "\n".join(["## Runs of one's own", "", *align(columns, names=("recipe", "tested on")), "", note, ""])
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
+    title = ["## Runs of one's own", ""] if heading else []
+    return "\n".join([*title, *align(columns, names=("recipe", "what differs", "tested on")), "", note, ""])
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.rpartition('.')[2]} {_value(value)}" for name, value in settings.items())
+
+
+def _value(value: Any) -> str:
+    return "–".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _error(row: dict[str, Any]) -> str:
