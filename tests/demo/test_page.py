@@ -15,7 +15,6 @@ pytest.importorskip("fastapi", reason="the page needs fastapi: pip install 'ptn[
 from ptn.bench.browser import launch_browser
 from ptn.bench.demo import run_page
 from ptn.bench.report import PeerMissing
-from ptn.models import list_pretrained
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +33,9 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def address(untrained):
-    """The page with the shipped networks, or while there are none with untrained ones."""
-    with run_page([] if list_pretrained() else untrained) as address:
+def address():
+    """The page with the shipped networks."""
+    with run_page([]) as address:
         yield address
 
 
