@@ -8,7 +8,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 import ptn
 from ptn import InputError
+from ptn.layers import ConvBlock
+from ptn.layers.blocks import Blocks
 from ptn.models import InferenceModel, for_inference
+from ptn.models.inference import fold_norms
 
 
 def trained(name, **settings):
@@ -49,6 +52,34 @@ def test_no_batch_norm_is_left_in_any_network():
     for name in ptn.list_models():
         quick = for_inference(ptn.create_model(name, image_size=16))
         assert not [module for module in quick.modules() if isinstance(module, _BatchNorm)], name
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_a_chain_that_wraps_is_its_blocks_one_by_one(kernel, channels_last):
+    """Also at the far end, where maps have fewer rows than a kernel reaches over."""
+    blocks = Blocks(*(ConvBlock(4, 4, kernel=kernel, stride=stride, wrap=True) for stride in (1, 2, 2, 2, 2)))
+    model = torch.nn.Sequential(blocks).eval()
+    chain = fold_norms(model)[0]
+    images = torch.randn(2, 4, 12, 16)
+    if channels_last:
+        images = images.to(memory_format=torch.channels_last)
+    given, seen = images.clone(), []
+    with torch.no_grad():
+        together = chain(images)
+        for block in chain:
+            block.register_forward_hook(lambda block, inputs, output: seen.append(output))
+        assert torch.equal(chain(images), together)
+        assert same(together, model(images))
+    assert len(seen) == 5
+    assert torch.equal(images, given)
+
+
+def test_a_chain_gives_gradients_to_who_asks_for_them():
+    chain = fold_norms(torch.nn.Sequential(Blocks(*(ConvBlock(2, 2, wrap=True) for _ in range(2)))))[0]
+    images = torch.randn(1, 2, 8, 8, requires_grad=True)
+    chain(images).sum().backward()
+    assert images.grad.abs().sum() > 0
 
 
 def test_in_double_precision_it_is_the_same_to_its_rounding():

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..errors import InputError
-from ..layers import ConvBlock, ResidualBlock
+from ..geometry import wrap_angle
+from ..layers import ConvBlock, ResidualBlock, WrapConv2d
+from ..layers.blocks import Blocks
 from .networks import Explanation, Model, Network, ScoreSum
 
 if TYPE_CHECKING:
@@ -105,6 +108,10 @@ def fold_norms(model: Model) -> Model:
                 block.add_module("conv2", _fold(block.conv2, block.norm2))
                 block.add_module("norm1", nn.Identity())
                 block.add_module("norm2", nn.Identity())
+    for parent in list(folded.modules()):
+        for name, blocks in parent.named_children():
+            if isinstance(blocks, Blocks) and _can_chain(blocks):
+                setattr(parent, name, _FoldedChain(*blocks))
     return folded
 
 
@@ -117,6 +124,57 @@ class _FoldedBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu_(self.conv(x))
+
+
+def _can_chain(blocks: Blocks) -> bool:
+    """Whether all of `blocks` are folded and wrap around the angle of images."""
+    convs = [block.conv for block in blocks if isinstance(block, _FoldedBlock)]
+    return len(blocks) > 1 and len(convs) == len(blocks) and all(_wraps_plainly(conv) for conv in convs)
+
+
+def _wraps_plainly(conv: nn.Module) -> bool:
+    return isinstance(conv, WrapConv2d) and not conv.zeros
+
+
+class _FoldedChain(nn.Sequential):
+    """Folded blocks that wrap around the angle. Each writes its map where the next reads it, among wrapped rows, so
+    that padding takes no pass over memory of its own.
+
+    Called block by block where somebody watches them (hooks), or wants a gradient.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        blocks: list[Any] = list(self)
+        watched = any(block._forward_hooks for block in blocks)
+        if watched or (torch.is_grad_enabled() and x.requires_grad):
+            for block in blocks:
+                x = block(x)
+            return x
+        padded = wrap_angle(x, blocks[0].conv.wrapped)
+        for block, following in pairwise(blocks):
+            padded = _rectified_and_wrapped(_convolved(block.conv, padded), following.conv.wrapped)
+        return F.relu_(_convolved(blocks[-1].conv, padded))
+
+
+def _convolved(conv: WrapConv2d, padded: Tensor) -> Tensor:
+    """`conv` of maps that have their wrapped rows already."""
+    return F.conv2d(padded, conv.weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)
+
+
+def _rectified_and_wrapped(x: Tensor, margins: tuple[int, int]) -> Tensor:
+    """ReLU of maps (N, C, H, W), and `margins` rows of it before and after, from the other side."""
+    (above, below), height = margins, x.shape[2]
+    if max(margins) > height:
+        return wrap_angle(F.relu_(x), margins)
+    channels_last = x.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    shape = (*x.shape[:2], above + height + below, x.shape[3])
+    wrapped = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=layout)
+    middle = wrapped[:, :, above : above + height]
+    torch.clamp_min(x, 0, out=middle)
+    wrapped[:, :, :above] = middle[:, :, height - above :]
+    wrapped[:, :, above + height :] = middle[:, :, :below]
+    return wrapped
 
 
 def _fold(conv: nn.Conv2d | nn.Conv3d, norm: _BatchNorm) -> nn.Module:
