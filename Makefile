@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 # threads that wait for each other sleep: where others use the cores too, spinning ones hold each other up
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all test-slow lint browser screenshot docs bench clean
+.PHONY: demo test test-all test-slow lint browser screenshot tables docs bench clean
 
 ## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
@@ -38,6 +38,10 @@ browser: $(MARK)-dev
 ## screenshot: the README's picture of the page
 screenshot: browser
 	PTN_SCREENSHOT=docs/images/demo.png $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
+
+## tables: those inside README and docs, from results/
+tables: $(MARK)-dev
+	$(BIN)/ptn report --page README.md --page docs/results/rotmnist.md --page docs/sim2mnist.md
 
 ## docs: the documentation as a site, into site/; links and references that lead nowhere are errors
 docs: $(MARK)-dev
