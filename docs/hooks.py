@@ -27,6 +27,10 @@ Made from `results/*.jsonl` by `ptn report`, ours beside the published numbers. 
 missing, not hidden; rows that are only quoted say so.
 
 """
+_ABOUT_WEIGHTS = """# Trained networks
+
+They come with the package. Each is seed 0 of its recipe, whatever the others did.
+"""
 _FORMULA = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FORMULA_IN_TEXT = re.compile(r"\$<code>(.*?)</code>\$", re.DOTALL)
 
@@ -57,9 +61,7 @@ def _weights_page() -> str:
     """The cards of all shipped weights, each a section."""
     cards = [path.read_text(encoding="utf-8") for path in sorted(WEIGHTS.glob("*.md"))]
     bodies = [card.partition("---\n")[2].partition("---\n")[2] for card in cards]
-    return "# Trained networks\n\nThey come with the package.\n" + "".join(
-        re.sub(r"^#", "##", body, flags=re.MULTILINE) for body in bodies
-    )
+    return "".join([_ABOUT_WEIGHTS, *(re.sub(r"^#", "##", body, flags=re.MULTILINE) for body in bodies)])
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -146,13 +146,32 @@ def test_pages_are_renewed_in_place(ptn_cli, tmp_path):
     [
         (["rotmnist", "--page", "page.md"], "give it alone"),
         (["--page", "nowhere.md"], "cannot read nowhere.md"),
-        (["--page", "plain.md"], "plain.md: no <!-- report: … --> in it: mark where tables belong"),
+        (["--page", "plain.md"], "plain.md: mark where tables belong"),
     ],
 )
 def test_a_page_that_cannot_be_renewed_stays_as_it_was(ptn_cli, tmp_path, monkeypatch, more, says):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain.md").write_text("no table")
+    append_records(tmp_path / "results" / "r.jsonl", RECORDS)
     outcome = ptn_cli("report", *more)
     assert outcome.code == 2
     assert says in outcome.err
     assert (tmp_path / "plain.md").read_text() == "no table"
+
+
+def test_without_records_no_page_loses_its_tables(ptn_cli, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- report: brief sim2mnist -->\nkept\n<!-- end of report -->\n")
+    outcome = ptn_cli("report", "--page", page, "--results", tmp_path / "nowhere")
+    assert outcome.code == 2
+    assert "no records at" in outcome.err
+    assert "kept" in page.read_text()
+
+
+def test_if_one_page_cannot_be_renewed_none_is(ptn_cli, tmp_path):
+    append_records(tmp_path / "r.jsonl", RECORDS)
+    good, bad = tmp_path / "good.md", tmp_path / "bad.md"
+    good.write_text("<!-- report: brief sim2mnist -->\nkept\n<!-- end of report -->\n")
+    bad.write_text("<!-- report: brief sim2mnist -->\nno end\n")
+    assert ptn_cli("report", "--page", good, "--page", bad, "--results", tmp_path / "r.jsonl").code == 2
+    assert "kept" in good.read_text()

@@ -1,13 +1,15 @@
 """`ptn ship`: weights in half precision with a card."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 import ptn
 from ptn.data import Dataset
-from ptn.training.records import Record, append_records
+from ptn.evaluation import open_weights
+from ptn.training.records import Record, append_records, read_records
 
 CLASSES = tuple("0123456789")
 
@@ -16,7 +18,9 @@ CLASSES = tuple("0123456789")
 def run(tmp_path, monkeypatch):
     """A finished run, its records and those of another seed; `test_error` is what its network makes."""
     images = torch.randint(0, 256, (40, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    digits = Dataset("rotmnist", "test", images, torch.arange(40) % 10, CLASSES, {"source": "regenerated"})
+    digits = Dataset(
+        "rotmnist", "test", images, torch.arange(40.0).sqrt().long(), CLASSES, {"source": "regenerated"}
+    )
     monkeypatch.setattr("ptn.data.catalog.load_dataset", lambda name, split: digits)
     model = ptn.create_model("ptn_s").eval()
     with torch.no_grad():
@@ -24,7 +28,7 @@ def run(tmp_path, monkeypatch):
 
     def write(said=error):
         folder = tmp_path / "rotmnist.ptn_s.modern" / "seed-0"
-        metadata = {"classes": json.dumps(CLASSES), "dataset": "rotmnist", "seed": "0", "test_error": str(said)}
+        metadata = {"classes": json.dumps(CLASSES), "dataset": "rotmnist", "seed": "0", "test_error": f"{said:.4f}"}
         ptn.save_weights(
             model, folder / "weights.safetensors", metadata={**metadata, "recipe": "rotmnist/ptn_s/modern"}
         )
@@ -70,7 +74,15 @@ def test_weights_are_halved_and_the_card_tells_how_good_they_are(ptn_cli, tmp_pa
 
 def test_a_network_that_is_not_the_one_of_its_record_is_refused(ptn_cli, tmp_path, run):
     write, error = run
-    outcome = ship(ptn_cli, tmp_path, write(said=error - 5))
+    folder = write()
+    always = 4 if error == pytest.approx(72.5) else 5  # of 40 digits 11 are fives, and 9 are fours
+    with torch.no_grad():  # another network than the one that was tested
+        other = ptn.load_model(folder / "weights.safetensors")
+        other.classifier.head.bias[always] += 100
+    metadata = open_weights(str(folder)).metadata
+    metadata.pop("config")
+    ptn.save_weights(other, folder / "weights.safetensors", metadata=metadata)
+    outcome = ship(ptn_cli, tmp_path, folder)
     assert outcome.code == 2
     assert "not the" in outcome.err
     assert "of its run" in outcome.err
@@ -82,7 +94,34 @@ def test_weights_without_a_record_are_refused(ptn_cli, tmp_path, run):
     outcome = ship(ptn_cli, tmp_path, write(), "--results", tmp_path / "none")
     assert outcome.code == 2
     assert "of which there is no record: see --results" in outcome.err
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("tag", ["a/b", "../../x", "", "a.safetensors"])
+def test_a_tag_is_a_name(ptn_cli, tmp_path, run, tag):
+    write, _ = run
+    outcome = ship(ptn_cli, tmp_path, write(), "--tag", tag)
+    assert outcome.code == 2
+    assert "--tag is a name" in outcome.err
+
+
+def test_of_several_runs_of_a_seed_the_one_of_the_weights_is_told_of(ptn_cli, tmp_path, run):
+    write, error = run
+    path = tmp_path / "results" / "rotmnist.jsonl"
+    first = read_records(path)[0]
+    older = {"test_error": 50.0, "epochs": 7, "device": "OLD GPU", "started": "2024-01-01T00:00:00+00:00"}
+    append_records(path, [replace(first, **older)])
+    assert ship(ptn_cli, tmp_path, write()).code == 0
+    card = (tmp_path / "out" / "ptn_s.rotmnist.md").read_text(encoding="utf-8")
+    assert "OLD GPU" not in card
+    assert f"{error + 1:.2f} ± 1.41 (n=2)" in card
+
+
+def test_weights_that_cannot_be_written_leave_no_card(ptn_cli, tmp_path, run):
+    write, _ = run
+    (tmp_path / "out" / "ptn_s.rotmnist.safetensors").mkdir(parents=True)
+    assert ship(ptn_cli, tmp_path, write()).code == 2
+    assert not (tmp_path / "out" / "ptn_s.rotmnist.md").exists()
 
 
 def test_two_of_a_kind_are_refused(ptn_cli, tmp_path, run):

@@ -75,6 +75,34 @@ def test_a_chain_that_wraps_is_its_blocks_one_by_one(kernel, channels_last):
     assert torch.equal(images, given)
 
 
+def test_who_watches_a_part_of_a_chain_sees_it():
+    chain = fold_norms(torch.nn.Sequential(Blocks(*(ConvBlock(2, 2, wrap=True) for _ in range(3)))))[0]
+    seen = []
+    for block in chain:
+        block.conv.register_forward_hook(lambda conv, inputs, output: seen.append(output))
+        block.register_forward_pre_hook(lambda block, inputs: seen.append(inputs))
+    with torch.no_grad():
+        chain(torch.randn(1, 2, 8, 8))
+    assert len(seen) == 6
+
+
+def test_a_chain_can_be_mapped():
+    chain = fold_norms(torch.nn.Sequential(Blocks(*(ConvBlock(2, 2, wrap=True) for _ in range(2)))))[0]
+    images = torch.randn(3, 1, 2, 8, 8)
+    with torch.no_grad():
+        assert same(torch.func.vmap(chain)(images), torch.stack([chain(each) for each in images]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_answered_in_half_precision(dtype):
+    model = trained("ptn_s").to(dtype)
+    images = torch.rand(2, 1, 28, 28, dtype=dtype)
+    logits = for_inference(model)(images)
+    assert logits.dtype == dtype
+    with torch.no_grad():
+        assert same(logits, model(images), tolerance=0.1)
+
+
 def test_a_chain_gives_gradients_to_who_asks_for_them():
     chain = fold_norms(torch.nn.Sequential(Blocks(*(ConvBlock(2, 2, wrap=True) for _ in range(2)))))[0]
     images = torch.randn(1, 2, 8, 8, requires_grad=True)

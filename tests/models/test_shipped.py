@@ -66,6 +66,16 @@ def test_a_pair_is_made_of_its_members():
         ptn.create_model("ptn_cnn_b", pretrained="nowhere")
 
 
+def test_a_pair_is_opened_ready_to_answer_and_says_nothing_that_holds_for_one_member(tmp_path, monkeypatch):
+    opened = open_weights("ptn_cnn_b.rotmnist")
+    assert not opened.model.training
+    assert opened.dataset == "rotmnist"
+    assert "test_error" not in opened.metadata
+    ptn.save_weights(opened.model, tmp_path / "ptn_cnn_b.mine.safetensors")
+    monkeypatch.chdir(tmp_path)
+    assert open_weights("ptn_cnn_b.mine.safetensors").dataset is None
+
+
 def test_saved_and_loaded_a_pair_is_the_same(tmp_path):
     pair = ptn.create_model("ptn_cnn_b", pretrained="rotmnist").eval()
     ptn.save_weights(pair, tmp_path / "pair.safetensors")

@@ -35,6 +35,11 @@ def test_a_table_is_put_where_it_is_asked_for(made_up):
     assert "params ours" not in brief
 
 
+def test_a_mark_may_have_spaces_after_it(made_up):
+    page = PAGE.format("brief rotmnist").replace("rotmnist -->", "rotmnist -->  ")
+    assert "1.000 (n=1)" in refresh(page, [made_up()])
+
+
 def test_runs_of_ones_own_say_what_sets_them_apart(made_up):
     def tried(name, error, **settings):
         config = {"name": name, "seed": 0, "epochs": 200, **settings}
@@ -58,6 +63,12 @@ def test_runs_of_ones_own_say_what_sets_them_apart(made_up):
     [
         ("no mark", "mark where tables belong"),
         ("<!-- report: rotmnist -->\nno end", "has no <!-- end of report --> after it"),
+        (
+            "<!-- report: svhn -->\nProse.\n" + PAGE.format("rotmnist"),
+            "report: svhn --> has no",
+        ),
+        (PAGE.format(""), "say which table"),
+        (PAGE.format("brief"), "say which table"),
         (PAGE.format("rotmnits"), "did you mean 'rotmnist'|rotmnits"),
     ],
 )

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..evaluation import FileKind, Prediction, Weights
 
 
+OVERLAY = ".overlay.png"
+
+
 def register(app: typer.Typer) -> None:
     app.command("predict")(predict_images)
 
@@ -115,6 +118,8 @@ def _find_files(given: list[Path], kind: "FileKind", overlay: Path | None) -> li
         files = list_files(root)
         if overlay is not None and root.resolve() in overlay.resolve().parents:
             files = [path for path in files if overlay.resolve() not in path.resolve().parents]
+        elif overlay is not None and root.resolve() == overlay.resolve():
+            files = [path for path in files if not path.name.endswith(OVERLAY)]
         chosen = [path for path in files if path.suffix.lower() in kind.suffixes]
         if not chosen:
             raise InputError(
@@ -132,7 +137,7 @@ def _targets(found: list[tuple[Path, Path]], folder: Path) -> dict[Path, Path]:
     inputs = {path.resolve() for path, _ in found}
     taken: dict[Path, Path] = {}
     for path, inside in found:
-        target = folder / inside / f"{path.stem}.overlay.png"
+        target = folder / inside / f"{path.stem}{OVERLAY}"
         if target in taken:
             raise InputError(
                 f"the overlays of {taken[target]} and {path} would both be {target}: predict them apart"

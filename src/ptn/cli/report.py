@@ -66,6 +66,8 @@ def report(
     if pages:
         if tables or as_json or output:
             raise InputError("--page says itself which tables it has: give it alone")
+        if not records:
+            raise InputError(f"no records at {results}, and so no tables: see --results")
         _renew(pages, records)
         return
     if not results.exists():
@@ -97,21 +99,22 @@ def report(
 
 
 def _renew(pages: list[Path], records: "list[Record]") -> None:
+    """All of `pages`, or none where one of them cannot be renewed."""
     from ..files import atomic_path
     from ..reporting.pages import refresh
 
+    renewed = {}
     for page in pages:
         try:
-            text = page.read_text(encoding="utf-8")
+            renewed[page.resolve()] = refresh(page.read_text(encoding="utf-8"), records)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {page}: {error}") from error
-        try:
-            renewed = refresh(text, records)
         except InputError as error:
             raise InputError(f"{page}: {error}") from error
+    for page, text in renewed.items():
         with atomic_path(page) as temporary:
-            temporary.write_text(renewed, encoding="utf-8")
-        print(page)
+            temporary.write_text(text, encoding="utf-8")
+    print("\n".join(map(str, pages)))
 
 
 def load_records(results: Path) -> "list[Record]":

@@ -1,5 +1,6 @@
 """`ptn ship`: a trained network made ready to be given away."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,22 +37,26 @@ def ship(
     The rounded network is tested, and refused if its error is not that of the run.
     """
     from ..evaluation import open_weights
+    from ..reporting.card import runs_behind
     from .report import load_records
 
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", tag):
+        raise InputError(f"--tag is a name of letters, digits, - and _; got {tag!r}")
     records = load_records(results)
     opened = [open_weights(run) for run in runs]
     names = [f"{weights.model.config.name}.{tag}" for weights in opened]
     if len(set(names)) < len(names):
         raise InputError("two of these are the same network: give each a --tag of its own, one after the other")
-    for weights, name in zip(opened, names, strict=True):
-        _ship(weights, name, records, output, device)
+    known = [runs_behind(weights, records) for weights in opened]
+    for weights, name, behind in zip(opened, names, known, strict=True):
+        _ship(weights, name, behind, output, device)
 
 
-def _ship(weights: "Weights", name: str, records: "list[Record]", output: Path, device: str) -> None:
+def _ship(weights: "Weights", name: str, runs: "dict[int, list[Record]]", output: Path, device: str) -> None:
     from ..evaluation import evaluate
     from ..evaluation.classify import scores
     from ..evaluation.compute import choose_device
-    from ..files import atomic_path, make_folder
+    from ..files import atomic_path
     from ..models import OnnxModel, load_model, save_weights
     from ..reporting.card import weights_card
     from .data import _progress
@@ -60,21 +65,17 @@ def _ship(weights: "Weights", name: str, records: "list[Record]", output: Path, 
     if isinstance(weights.model, OnnxModel):
         raise InputError(f"{weights.name} is an ONNX file, which is given away as it is")
     metadata = {key: value for key, value in weights.metadata.items() if key != "config"}
-    if "test_error" not in metadata:
-        raise InputError(f"{weights.name} does not say its error: was it written by ptn train?")
-    make_folder(output)
-    with atomic_path(output / f"{name}.safetensors") as rounded:
+    card, file = output / f"{name}.md", output / f"{name}.safetensors"
+    with atomic_path(card) as page, atomic_path(file) as rounded:
         save_weights(weights.model, rounded, half=True, metadata=metadata)
         model = load_model(rounded)
         test = load_for(weights, None, None, "test")
         with _progress(f"testing {name}") as report:
             error = evaluate(scores(model, test, device=choose_device(device), progress=report), test).error
-        if abs(error - float(metadata["test_error"])) > TOLERANCE:
+        if not abs(error - float(metadata["test_error"])) <= TOLERANCE:
             raise InputError(
                 f"{weights.name} makes {error:.2f}% errors with weights in float16, not the "
                 f"{metadata['test_error']} of its run: give it away in float32"
             )
-        card = weights_card(name, weights, model, error, records)
-        with atomic_path(output / f"{name}.md") as page:
-            page.write_text(card, encoding="utf-8")
-    print(f"{output / name}.safetensors and .md: {error:.2f}% error")
+        page.write_text(weights_card(name, weights, model, error, runs), encoding="utf-8")
+    print(f"{file} and {card.name}: {error:.2f}% error")

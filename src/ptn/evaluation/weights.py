@@ -14,6 +14,10 @@ _IN_FOLDERS = ("weights.safetensors", "model.safetensors")
 """What the weights are called in the folder of a run, and in one that `save_pretrained` wrote."""
 
 
+_OF_ONE_RUN = ("recipe", "seed", "test_error")
+"""What the files of a sum's members say, and what does not hold for their sum."""
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
     """A trained network and its file's metadata: "classes", "dataset", "dataset_options" and "fit".
@@ -47,10 +51,10 @@ def open_weights(name: str) -> Weights:
         path = Path(name)
         model = OnnxModel(path)
         metadata = model.metadata
-    elif members := shipped_members(name):
+    elif not name.endswith(".safetensors") and not Path(name).exists() and (members := shipped_members(name)):
         path = members[0]
-        model = create_model(name)
-        metadata = _read_metadata(path)
+        model = create_model(name).eval()
+        metadata = {key: value for key, value in _read_metadata(path).items() if key not in _OF_ONE_RUN}
     else:
         path = _find(name)
         model = load_model(path)

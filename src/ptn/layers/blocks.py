@@ -133,7 +133,8 @@ def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     for axis, kernel in enumerate(conv.kernel_size):
         wrapped = isinstance(conv, _Wrapping) and axis == 0
         seen = _sums_seen(seen, kernel, wrapped=wrapped)
-    return F.linear(seen.flatten(1) / pixels, conv.weight.flatten(1), conv.bias)
+    weight, bias = conv.weight.flatten(1).to(seen.dtype), None if conv.bias is None else conv.bias.to(seen.dtype)
+    return F.linear(seen.flatten(1) / pixels, weight, bias).to(conv.weight.dtype)
 
 
 def _sums_seen(x: Tensor, kernel: int, *, wrapped: bool) -> Tensor:

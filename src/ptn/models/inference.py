@@ -10,10 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..errors import InputError
 from ..geometry import wrap_angle
+from ..geometry.interpolate import runs_eagerly
 from ..layers import ConvBlock, ResidualBlock, WrapConv2d
 from ..layers.blocks import Blocks
 from .networks import Explanation, Model, Network, ScoreSum
@@ -140,13 +142,12 @@ class _FoldedChain(nn.Sequential):
     """Folded blocks that wrap around the angle. Each writes its map where the next reads it, among wrapped rows, so
     that padding takes no pass over memory of its own.
 
-    Called block by block where somebody watches them (hooks), or wants a gradient.
+    Called block by block where somebody watches them (hooks), may want a gradient, or compiles or transforms them.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         blocks: list[Any] = list(self)
-        watched = any(block._forward_hooks for block in blocks)
-        if watched or (torch.is_grad_enabled() and x.requires_grad):
+        if torch.is_grad_enabled() or not runs_eagerly() or _is_watched(self):
             for block in blocks:
                 x = block(x)
             return x
@@ -154,6 +155,13 @@ class _FoldedChain(nn.Sequential):
         for block, following in pairwise(blocks):
             padded = _rectified_and_wrapped(_convolved(block.conv, padded), following.conv.wrapped)
         return F.relu_(_convolved(blocks[-1].conv, padded))
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether anybody waits for `module` or a part of it to be called."""
+    if _global_forward_hooks or _global_forward_pre_hooks:
+        return True
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
 def _convolved(conv: WrapConv2d, padded: Tensor) -> Tensor:

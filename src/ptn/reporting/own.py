@@ -9,29 +9,31 @@ from ..training.records import Record
 from .align import align
 from .tables import newest
 
-_Key = tuple[str, str]  # recipe, split
+_Key = tuple[str, str, str]  # recipe, split, the hash of what was set
 
 
 def summarise_own(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """One object per recipe and split that it was tested on: the seeds that finished, and their error in %."""
+    """One object per recipe, its settings, and split that it was tested on: the seeds that finished, their error in
+    %, and how many others failed."""
     groups: dict[_Key, list[Record]] = {}
     for record in records:
         if record.row is None:
             split = record.config.get("data", {}).get("test", "test")
-            groups.setdefault((record.recipe, split), []).append(record)
+            groups.setdefault((record.recipe, split, record.config_sha256), []).append(record)
     rows = []
     changes = _changes({key: group[0].config for key, group in groups.items()})
-    for (recipe, split), group in groups.items():
+    for (recipe, split, settings), group in groups.items():
         finished = newest(group)
+        seeds = {record.seed for record in finished}
         errors = [record.test_error for record in finished if record.test_error is not None]
         seconds = [record.train_seconds for record in finished]
         rows.append(
             {
                 "recipe": recipe,
-                "settings": changes[recipe, split],
+                "settings": changes[recipe, split, settings],
                 "split": split,
                 "n": len(errors),
-                "failed": sum(record.status == "failed" for record in group),
+                "failed": len({record.seed for record in group if record.status == "failed"} - seeds),
                 "mean": statistics.fmean(errors) if errors else None,
                 "std": statistics.stdev(errors) if len(errors) > 1 else None,
                 "train_seconds": statistics.fmean(seconds) if seconds else None,

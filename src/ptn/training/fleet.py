@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class FleetOutcome:
 
 
 def train_fleet(
-    runs: Iterable[Run],
+    runs: Iterable[Run | Callable[[], Run]],
     *,
     at_once: int | None = None,
     budget_seconds: float | None = None,
@@ -50,20 +51,21 @@ def train_fleet(
     """Train `runs`, each giving the result it would give alone.
 
     On a GPU up to `at_once` advance together (None: all), each on its own stream; on a CPU one follows the other.
-    A run that ends makes room for the next, which is taken from `runs` only then: an iterator may make it there. A
-    run that fails drops out and the others go on. When the budget is used up or the process is asked to stop
-    (SIGINT, SIGTERM), every run on its way writes a checkpoint and stops where it is. `on_done` is called as each
-    run ends; its graph is given back after that.
+    A run that ends makes room for the next; what makes a run is called only then. A run that fails drops out and
+    the others go on. When the budget is used up or the process is asked to stop (SIGINT, SIGTERM), every run on its
+    way writes a checkpoint and stops where it is, and no other begins. `on_done` is called as each run ends; its
+    graph is given back after that.
     """
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     with _stop_on_signals(Stop(deadline)) as stop:
-        fleet = _Fleet(iter(runs), at_once, on_done, on_failed)
+        fleet = _Fleet(deque(runs), stop, at_once, on_done, on_failed)
         try:
-            fleet.train(stop)
+            fleet.train()
         except InputError:  # no room for one more, say: the others lose nothing
             fleet.save()
             raise
-    fleet.outcome.reason = stop.reason
+    if fleet.active or fleet.waiting:
+        fleet.outcome.reason = stop.reason
     return fleet.outcome
 
 
@@ -71,17 +73,21 @@ def train_fleet(
 class _Fleet:
     """Runs on their way (`active`), and those still `waiting` for room."""
 
-    waiting: Iterator[Run]
+    waiting: deque[Run | Callable[[], Run]]
+    stop: Stop
     at_once: int | None
     on_done: Callable[[Run], None] | None
     on_failed: Callable[[Run, str], None] | None
     active: dict[Run, Iterator[None]] = field(default_factory=dict)
+    parallel: Parallel | None = None
     outcome: FleetOutcome = field(default_factory=FleetOutcome)
 
-    def train(self, stop: Stop) -> None:
+    def train(self) -> None:
+        if self.waiting:
+            self._start_next()  # one at least, so that there is something to go on with
         self._fill()
         rounds = 0
-        while self.active and not _asked_to_stop(stop, next(iter(self.active)).parallel, rounds):
+        while self.active and not self._asked_to_stop(rounds):
             rounds += 1
             clock = time.perf_counter()
             ended = [run for run in list(self.active) if self._has_ended(run)]
@@ -92,8 +98,7 @@ class _Fleet:
                 run.together = max(run.together, len(self.active))
             for run in ended:
                 self._conclude(run)
-            if ended and not stop.asked():
-                self._fill()
+            self._fill()
         self.save()
         self.outcome.stopped += self.active
 
@@ -102,58 +107,68 @@ class _Fleet:
             run.save()
 
     def _fill(self) -> None:
-        """Take runs as long as there is room: on a CPU for one."""
-        while not self.active or (self._on_gpu() and (self.at_once is None or len(self.active) < self.at_once)):
-            run = next(self.waiting, None)
-            if run is None:
-                return
-            self.active[run] = run.steps()
+        """Start what waits as long as there is room and nobody asks to stop."""
+        while self.waiting and self._has_room() and not self._asked_to_stop(0):
+            self._start_next()
 
-    def _on_gpu(self) -> bool:
-        return all(run.device.type == "cuda" for run in self.active)
+    def _has_room(self) -> bool:
+        """On a CPU for one run."""
+        on_gpu = all(run.device.type == "cuda" for run in self.active)
+        return not self.active or (on_gpu and (self.at_once is None or len(self.active) < self.at_once))
 
-    def _has_ended(self, run: Run) -> bool:
-        """Whether this was the last step of `run`: also when it fails."""
-        with self._failing(run):
-            return next(self.active[run], _END) is _END
+    def _start_next(self) -> None:
+        first = self.waiting[0]
+        run = first if isinstance(first, Run) else first()
+        self.waiting.popleft()
+        self.parallel = run.parallel
+        self.active[run] = run.steps()
+
+    def _asked_to_stop(self, rounds: int) -> bool:
+        """Whether to stop now. Processes that share a run stop together, or those left would wait for ever."""
+        if self.parallel is None:
+            return self.stop.asked()
+        if rounds % ROUNDS_BETWEEN_VOTES or not self.parallel.anyone(self.stop.asked()):
+            return False
+        self.stop.reason = self.stop.reason or "another process was asked to"
         return True
 
+    def _has_ended(self, run: Run) -> bool:
+        """Advance `run` by a step. Whether it has come to its end; one that fails is no longer active."""
+        with self._failing(run):
+            return next(self.active[run], _END) is _END
+        return False
+
     def _conclude(self, run: Run) -> None:
-        del self.active[run]
-        if all(run is not failed for failed, _ in self.outcome.failed):
-            with self._failing(run):
-                if self.on_done is not None:
-                    self.on_done(run)
-                self.outcome.done.append(run)
-        run.release()
+        with self._failing(run):
+            if self.on_done is not None:
+                self.on_done(run)
+            del self.active[run]
+            self.outcome.done.append(run)
+            run.release()
 
     @contextmanager
     def _failing(self, run: Run) -> Iterator[None]:
-        """What goes wrong with this run alone is told, and the others go on."""
+        """What goes wrong with this run alone is told, and the others go on.
+
+        A run that is out of memory stops the fleet. It is in the midst of a step, so its last checkpoint stays.
+        """
         try:
             yield
         except (RunFailedError, DivergedError) as error:
+            del self.active[run]
             reason = f"{run.recipe.name} seed {run.recipe.seed}: {error}"
             self.outcome.failed.append((run, reason))
+            run.release()
             if self.on_failed is not None:
                 self.on_failed(run, reason)
         except torch.OutOfMemoryError as error:
+            del self.active[run]
             raise out_of_memory(run.recipe, run.device) from error
 
 
 _END = object()
 
 ROUNDS_BETWEEN_VOTES = 10
-
-
-def _asked_to_stop(stop: Stop, parallel: Parallel | None, rounds: int) -> bool:
-    """Whether to stop now. Processes that share a run stop together, or those left would wait for ever."""
-    if parallel is None:
-        return stop.asked()
-    if rounds % ROUNDS_BETWEEN_VOTES or not parallel.anyone(stop.asked()):
-        return False
-    stop.reason = stop.reason or "another process was asked to"
-    return True
 
 
 def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -78,9 +79,11 @@ def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: 
     data = _Data()
 
     def finish(run: Run) -> None:
-        if options.leads:
-            conclude(run)
-        options.wait()
+        try:
+            if options.leads:
+                conclude(run)
+        finally:  # the others wait, whatever becomes of it
+            options.wait()
 
     def conclude(run: Run) -> None:
         spec, seed = run.recipe.data, run.recipe.seed
@@ -105,7 +108,7 @@ def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: 
 
     try:
         return train_fleet(
-            (_start_run(recipe, options, reporter, data) for recipe in waiting),
+            [partial(_start_run, recipe, options, reporter, data) for recipe in waiting],
             at_once=1 if options.parallel else options.at_once,
             budget_seconds=options.budget_seconds,
             on_done=finish,
