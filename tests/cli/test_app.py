@@ -1,7 +1,10 @@
 """The command line as a whole: help, version, and mistakes in one line."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 import ptn
 
@@ -36,3 +39,23 @@ def test_mistakes_are_one_line_and_exit_2(ptn_cli):
 def test_it_runs_as_a_module():
     out = subprocess.run([sys.executable, "-m", "ptn", "--version"], capture_output=True, text=True, check=True)
     assert out.stdout == f"ptn {ptn.__version__}\n"
+
+
+def test_help_is_given_without_torch_and_threads_will_wait_patiently():
+    code = "import os, sys, ptn.cli; print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
+    env = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    for said in ("PASSIVE", "ACTIVE"):
+        given = {} if said == "PASSIVE" else {"OMP_WAIT_POLICY": said}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env | given, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["False", said]
+
+
+def test_what_the_package_offers_is_there_when_it_is_asked_for():
+    absent = "[name for name in ptn.__all__ if not hasattr(ptn, name)]"
+    code = f"import ptn; print({absent}, set(ptn.__all__) - set(dir(ptn)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] set()\n"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        ptn.nothing  # noqa: B018

@@ -128,6 +128,12 @@ def test_a_folder_is_all_its_images_in_order(ptn_cli, weights, album):
     assert outcome.err == f"ptn: skipped {album / 'notes.txt'}: not an image\n"
 
 
+def test_overlays_may_lie_beside_the_images_again_and_again(ptn_cli, weights, album):
+    first, second = (ptn_cli("predict", weights, album, "--overlay", album) for _ in range(2))
+    assert (first.code, second.code) == (0, 0), second.err
+    assert first.out == second.out
+
+
 def test_overlays_of_a_folder_lie_as_its_images_do_and_are_not_looked_at_again(ptn_cli, weights, album):
     for _ in range(2):
         outcome = ptn_cli("predict", weights, album, "--overlay", album / "seen")

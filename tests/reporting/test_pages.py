@@ -58,6 +58,25 @@ def test_runs_of_ones_own_say_what_sets_them_apart(made_up):
     ]
 
 
+def test_runs_of_one_name_but_other_settings_are_not_averaged(made_up):
+    def tried(seed, error, dropout, **more):
+        config = {"name": "n", "seed": seed, "dropout": dropout}
+        same = {"recipe": "rotmnist/ptn_b/n", "table": None, "row": None, "config_sha256": str(dropout)}
+        return made_up(seed=seed, test_error=error, config=config, **same, **more)
+
+    later = {"started": "2025-11-16T10:00:00+00:00"}
+    records = [
+        tried(0, 20.0, 0.9),
+        tried(0, 1.5, 0.2),
+        tried(1, 0, 0.2, status="failed"),
+        tried(1, 1.5, 0.2, **later),
+    ]
+    text = refresh(PAGE.format("own"), records)
+    assert "dropout 0.9" in text
+    assert "20.00 (n=1)" in text
+    assert "1.50 ± 0.00 (n=2)" in text
+
+
 @pytest.mark.parametrize(
     ("page", "says"),
     [

@@ -16,7 +16,7 @@ writes. Ours and the others take turns in one process, after warming up; times a
 time over ours: below 1 they are faster. Memory is the peak of one call beyond what is held before it, MiB. No table
 speaks for another machine.
 
-Threads sleep while they wait for each other (`OMP_WAIT_POLICY=PASSIVE`, which `ptn bench` and `make` set). On a CPU
+Threads sleep while they wait for each other (`OMP_WAIT_POLICY=PASSIVE`, which the `ptn` command sets). On a CPU
 that others use too, set it before you start Python: threads that spin, torch's default, hold each other up.
 """
 

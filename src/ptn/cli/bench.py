@@ -1,8 +1,6 @@
 """`ptn bench`: how fast it is, beside others, on this machine."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,8 +64,6 @@ def bench(
 
     if not seconds >= 0:
         raise InputError(f"--seconds must be at least 0; got {seconds}")
-    if "OMP_WAIT_POLICY" not in os.environ:
-        raise typer.Exit(_measure_with_patient_threads())
     options = {"fleet": {"epochs": epochs, "fleets": _counts(fleets), "precisions": precisions.split(",")}}
 
     def keep(report: "Report") -> None:
@@ -88,17 +84,6 @@ def bench(
         return
     for report in reports:
         _show(report)
-
-
-def _measure_with_patient_threads() -> int:
-    """The same command in a process whose threads sleep while they wait for each other; its exit code.
-
-    By default they spin. Where others use the cores too, one that spins holds up the one it waits for, and a few
-    milliseconds become hundreds: times would say more about the others than about us. OpenMP reads the setting when
-    torch is loaded, so it takes a new process.
-    """
-    patient = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
-    return subprocess.run([sys.executable, "-m", "ptn", *sys.argv[1:]], env=patient, check=False).returncode
 
 
 def _counts(text: str) -> list[int]:

@@ -19,10 +19,10 @@ from ..models import Network, PlainNetwork, PolarNetwork, for_inference, list_pr
 # what networks were trained on, for people; the first one that is there is shown first
 _DATASETS = {
     "sim2mnist": ("SIM2MNIST", "digits at any angle, 1 to 2.4 times as large, anywhere among clutter"),
+    "quickstart": ("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large, anywhere"),
     "rotmnist": ("rotated MNIST", "digits at any angle, all in the middle and of one size"),
     "mnist-r": ("MNIST R", "digits turned by up to 90°, all in the middle and of one size"),
     "mnist-rts": ("MNIST RTS", "digits turned by up to 45°, 0.7 to 1.2 times as large, anywhere"),
-    "quickstart": ("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large, anywhere"),
     "rotsvhn": ("rotated SVHN", "photographs of house numbers at any angle"),
     "svhn": ("SVHN", "photographs of house numbers, upright"),
     "rotsvhn-minus": ("rotated SVHN−", "photographs of house numbers at any angle, without 6 and 9"),

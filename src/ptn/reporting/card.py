@@ -19,7 +19,7 @@ def runs_behind(weights: Weights, records: Iterable[Record]) -> dict[int, list[R
     An error unless there is one with the error that the weights' file says.
     """
     recipe, seed, error = (weights.metadata.get(key) for key in ("recipe", "seed", "test_error"))
-    named = [r for r in records if r.recipe == recipe and r.row is not None and not is_outdated(r.config)]
+    named = [r for r in records if r.recipe == recipe and not is_outdated(r.config)]
     found: dict[int, list[Record]] = {}
     for turns in sorted({record.tta for record in named}):
         row = next(record.row for record in named if record.tta == turns)
@@ -44,7 +44,7 @@ def weights_card(
     """
     first = runs[1][0]
     columns = {
-        "row": [own.row or "" for own, *_ in runs.values()],
+        "row": [own.row or own.model for own, *_ in runs.values()],
         "this one": [f"{own.test_error:.2f}" for own, *_ in runs.values()],
         "all seeds": [_spread(found) for found in runs.values()],
     }

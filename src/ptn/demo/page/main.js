@@ -73,6 +73,8 @@ function setModel(model, then) {
   stop();
   state.model = model;
   byId("about").textContent = model.about;
+  const thing = model.classes.every((name) => /^\d$/.test(name)) ? "digit" : "image";
+  for (const word of document.querySelectorAll(".thing")) word.textContent = thing;
   answers.prepare(model);
   const unknown = new Option("not said", "");
   byId("truth").replaceChildren(unknown, ...model.classes.map((name, label) => new Option(name, label)));
@@ -254,7 +256,9 @@ async function spin() {
     const right = all.map((scores, index) => best(scores) === kept[index]);
     sweep.add({ degrees, confidences: confidences(all, state.truth), right });
   }
-  if (spinning === mine) stop();
+  if (spinning !== mine) return;
+  stop();
+  byId("sweep").scrollIntoView({ block: "nearest", behavior: "smooth" }); // on a phone it is far below
 }
 
 function stop() {
