@@ -8,6 +8,7 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from ptn.models.zoo import WEIGHTS
 from ptn.reporting.markdown import render_markdown
@@ -64,8 +65,10 @@ def _weights_page() -> str:
     return "".join([_ABOUT_WEIGHTS, *(re.sub(r"^#", "##", body, flags=re.MULTILINE) for body in bodies)])
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Formulas, written as on GitHub, become MathML, which browsers draw without a script."""
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Formulas, written as on GitHub, become MathML, which browsers draw without a script. Tables get more room."""
+    if page.file.src_uri.startswith("results/"):
+        page.meta["hide"] = ["toc"]
     return _FORMULA.sub(lambda match: convert(match[1].strip(), display="block"), markdown)
 
 

@@ -1,5 +1,6 @@
 """Polar Transformer Networks: differentiable log-polar geometry, layers and networks for PyTorch."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ if not TYPE_CHECKING:
                 if found is not None:
                     globals()[name] = found
                     return found
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__, *_PARTS})

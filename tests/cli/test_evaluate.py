@@ -148,7 +148,7 @@ def test_mistakes_are_one_line(ptn_cli, folder, saved, tmp_path):
         "no weights at": [tmp_path / "none.safetensors", "--folder", folder],
         "differ in image size and channels": [path, larger, "--folder", folder],
         "differ in classes": [path, others, "--folder", folder],
-        "unknown class of animals to the model 'ant'": [others, "--folder", folder],
+        "animals has a class 'ant' that the model does not know": [others, "--folder", folder],
         "which no image file holds": [voxels, "--folder", folder],
         "unknown device 'gpu'": [path, "--folder", folder, "--device", "gpu"],
         "unknown precision 'fp16'": [path, "--folder", folder, "--precision", "fp16"],

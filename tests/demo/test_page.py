@@ -219,7 +219,7 @@ def test_wheel_sliders_and_keys_do_the_same(page):
 
 def test_the_origin_follows_a_digit_that_is_dragged(page, shipped):
     """Where networks saw digits anywhere: those that saw them in the middle need not look elsewhere."""
-    choose(page, shipped, "ptn_b.sim2mnist")
+    choose(page, shipped, "ptn_s.quickstart")
 
     def origin():
         return [float(part) for part in page.locator(".cross").first.get_attribute("d")[1:].split("h")[0].split()]
@@ -301,6 +301,8 @@ def test_a_blank_image_is_said_to_be_one(page, tmp_path):
 
 
 def test_a_spin_draws_every_angle_and_comes_back(page):
+    answered(page, lambda: press(page, "ArrowRight", 4))
+    answered(page, lambda: press(page, "ArrowDown", 4))
     page.click("#spin")
     page.locator("#spin", has_text="Stop").wait_for()
     page.locator("#spin", has_text="Spin").wait_for(timeout=60_000)

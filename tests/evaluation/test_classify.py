@@ -265,7 +265,7 @@ def test_labels_follow_the_order_of_the_models_classes():
     assert matched.classes == NAMES
     assert matched.labels.tolist() == [2, 0, 0]
     assert match_classes(matched, NAMES) is matched
-    with pytest.raises(InputError, match="unknown class of toy to the model 'ewe'"):
+    with pytest.raises(InputError, match="toy has a class 'ewe' that the model does not know"):
         match_classes(labelled([0], names=("ewe",)), NAMES)
 
 

@@ -24,7 +24,9 @@ def train(
         Path | None, typer.Option(help="Train on your own images: DIR/train/<class>/*, or DIR/<class>/*.")
     ] = None,
     model: Annotated[str, typer.Option(help="With --folder: the network, say ptn_b or timm:resnet18.")] = "ptn_b",
-    image_size: Annotated[int, typer.Option(help="With --folder: images are resized to this many pixels.")] = 64,
+    image_size: Annotated[
+        int, typer.Option(help="With --folder: images are resized to this many pixels.", min=16)
+    ] = 64,
     epochs: Annotated[int | None, typer.Option(help="Train for so many epochs instead of the recipe's.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, say 0, 0-4 or 0,3,7.")] = "0",
     settings: Annotated[

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
-from ..errors import InputError, unknown_name
+from ..errors import InputError
 from ..geometry import origin_px, similarity_warp
 from ..models import Model
 from ..models.networks import inferring
@@ -148,7 +148,11 @@ def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
         return dataset
     for name in dataset.classes:
         if name not in classes:
-            raise unknown_name(f"class of {dataset.name} to the model", name, classes)
+            known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+            raise InputError(
+                f"{dataset.name} has a class {name!r} that the model does not know ({known}): "
+                "give images of the classes that it was trained on"
+            )
     places = torch.tensor([classes.index(name) for name in dataset.classes])
     return replace(dataset, labels=places[dataset.labels], classes=tuple(classes))
 

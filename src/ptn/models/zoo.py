@@ -241,8 +241,8 @@ def config_of(model: Model) -> ModelConfig:
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig):
         raise InputError(
-            f"this {type(model).__name__} was not made by create_model, which could make it again: keep its "
-            "state_dict() and the code that makes it"
+            f"this {type(model).__name__} was not made by create_model, which could make it again: make it so "
+            "(`timm:NAME` polarizes a network of timm), or keep its state_dict() and the code that makes it"
         )
     return config
 
