@@ -67,7 +67,7 @@ def audit_classifier(
     from ..evaluation.compute import choose_device
     from ..files import make_folder
     from ..reporting.audit import write_audit
-    from .data import _progress
+    from .progress import show_progress
 
     check_choice("mask", mask, MASKS)
     place = choose_device(device)
@@ -75,7 +75,7 @@ def audit_classifier(
     images, labels, name = _load(network, data, folder, split, count, seed)
     make_folder(output)
     angles = [step * k for k in range(int(-(-360 // step)))]
-    with _progress(f"auditing {network.name} on {len(images):,} images") as report:
+    with show_progress(f"auditing {network.name} on {len(images):,} images") as report:
         found = audit(
             network.model,
             images,

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..data import Dataset, DatasetInfo, VoxelDataset
@@ -194,29 +194,6 @@ def write_example(
 def _load(info: "DatasetInfo", split: str, doing: str) -> "Dataset | VoxelDataset":
     from ..data import load_dataset
 
-    with _progress(f"{doing} {info.name} {split}") as report:
+    with show_progress(f"{doing} {info.name} {split}") as report:
         options = {"progress": report} if "progress" in info.options else {}
         return load_dataset(info.name, split, **options)
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, plain lines elsewhere. Yields what to call with (done, total) where steps are known."""
-    if not sys.stderr.isatty():
-        print(what, file=sys.stderr)
-        tenths = 0
-
-        def report(done: int, total: int) -> None:
-            nonlocal tenths
-            if 10 * done // total > tenths:
-                tenths = 10 * done // total
-                print(f"{what}: {done} of {total}", file=sys.stderr)
-
-        yield report
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as display:
-        task = display.add_task(what, total=None)
-        yield lambda done, total: display.update(task, completed=done, total=total)

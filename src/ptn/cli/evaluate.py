@@ -55,7 +55,7 @@ def evaluate_weights(
     from ..evaluation import ensemble_scores, evaluate, open_weights, scores
     from ..evaluation.classify import match_classes
     from ..evaluation.compute import PRECISIONS, choose_device
-    from .data import _progress
+    from .progress import show_progress
 
     check_choice("precision", precision, PRECISIONS)
     place = choose_device(device)
@@ -66,7 +66,7 @@ def evaluate_weights(
         dataset = match_classes(dataset, members[0].classes)
     answers = []
     for member in members:
-        with _progress(f"evaluating {member.name} on {dataset.name} {dataset.split}") as report:
+        with show_progress(f"evaluating {member.name} on {dataset.name} {dataset.split}") as report:
             answers.append(
                 scores(
                     member.model,

@@ -32,7 +32,7 @@ _FOLDER_OPTIONS = ("valid_fraction", "test_fraction", "seed")
 def load_for(weights: "Weights", data: str | None, folder: Path | None, split: str) -> "Dataset | VoxelDataset":
     """The data set that was asked for, or else what the weights were trained on, as it was loaded then."""
     from ..data.catalog import dataset_info, load_dataset
-    from .data import _progress
+    from .progress import show_progress
 
     if folder is not None and data is not None:
         raise InputError("--data and --folder are two data sets: give one of them")
@@ -45,7 +45,7 @@ def load_for(weights: "Weights", data: str | None, folder: Path | None, split: s
             raise InputError(f"{weights.name} was trained on a folder of images: say where it is with --folder")
         return _load_folder(weights, Path(root), split)
     options = weights.dataset_options if name == weights.dataset else {}
-    with _progress(f"loading {name} {split}") as report:
+    with show_progress(f"loading {name} {split}") as report:
         if "progress" in dataset_info(name).options:
             options = {**options, "progress": report}
         return load_dataset(name, split, **options)

@@ -57,7 +57,7 @@ def predict_images(
     """
     from ..evaluation import file_kind, open_weights, predict_files
     from ..evaluation.compute import choose_device, default_batch
-    from .data import _progress
+    from .progress import show_progress
 
     place = choose_device(device)
     network = open_weights(weights)
@@ -68,7 +68,7 @@ def predict_images(
     rows: list[dict[str, Any]] = []
     explanation = ""
     # lines as they come are progress enough
-    with _progress("predicting") if as_json else nullcontext() as report:
+    with show_progress("predicting") if as_json else nullcontext() as report:
         for start in range(0, len(files), step):
             chosen = files[start : start + step]
             predictions, faults = predict_files(

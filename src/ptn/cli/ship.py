@@ -59,8 +59,8 @@ def _ship(weights: "Weights", name: str, runs: "dict[int, list[Record]]", output
     from ..files import atomic_path
     from ..models import OnnxModel, load_model, save_weights
     from ..reporting.card import weights_card
-    from .data import _progress
     from .inputs import load_for
+    from .progress import show_progress
 
     if isinstance(weights.model, OnnxModel):
         raise InputError(f"{weights.name} is an ONNX file, which is given away as it is")
@@ -70,7 +70,7 @@ def _ship(weights: "Weights", name: str, runs: "dict[int, list[Record]]", output
         save_weights(weights.model, rounded, half=True, metadata=metadata)
         model = load_model(rounded)
         test = load_for(weights, None, None, "test")
-        with _progress(f"testing {name}") as report:
+        with show_progress(f"testing {name}") as report:
             error = evaluate(scores(model, test, device=choose_device(device), progress=report), test).error
         if not abs(error - float(metadata["test_error"])) <= TOLERANCE:
             raise InputError(
