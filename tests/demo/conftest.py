@@ -8,7 +8,7 @@ import pytest
 
 import ptn
 from ptn.demo import find_pairs
-from ptn.models import list_pretrained, save_weights
+from ptn.models import save_weights
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +26,6 @@ def untrained(tmp_path_factory):
 @pytest.fixture(scope="session")
 def pair(untrained):
     return find_pairs(untrained)[0]
-
-
-@pytest.fixture(scope="session")
-def shipped():
-    """The names of the shipped weights."""
-    return list_pretrained()
 
 
 class Reply(NamedTuple):

