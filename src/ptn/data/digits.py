@@ -100,8 +100,8 @@ SIM2MNIST = DigitSpec(
     scale=(1.0, 2.4),
     placement="ink",
     order="shuffled",
-    clutter=4,
-    clutter_px=6,
+    clutter=2,
+    clutter_px=4,
 )
 
 # The sets of the paper's appendix that come from MNIST's 70,000 digits (train, then test). MNIST RTS follows
