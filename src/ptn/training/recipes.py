@@ -100,7 +100,9 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
     )
     if form == "modern":
         if dataset.startswith("sim2mnist") and options:
-            recipe = replace(recipe, model=ModelSpec(model, {"heatmap": "softplus"}))
+            # digits reach no further than 36 pixels from their middle, and have nothing to tell within 2
+            options = {"heatmap": "softplus", "r_min_px": 2.0, "r_max_px": 36.0}
+            recipe = replace(recipe, model=ModelSpec(model, options), origin_jitter_px=4.0)
         # where digits lie in the middle, a predictor that learns from the start may settle on a part of them
         delay = 0.2 if options and dataset in ("rotmnist", "mnist-r") else 0.0
         recipe = replace(
