@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..evaluation.averaging import averaged_over
 from .records import Record
 from .session import Reporter
 from .trainer import Progress, Run
@@ -21,8 +22,7 @@ def make_reporter() -> Reporter:
 def summarise(records: Sequence[Record]) -> str:
     """The end of a run in a line."""
     parts = [
-        f"{record.row or record.model}: {record.test_error:.2f}% error"
-        + (f" averaged over {record.tta} rotations" if record.tta > 1 else "")
+        f"{record.row or record.model}: {record.test_error:.2f}% error{averaged_over(record.tta, record.origins)}"
         for record in records
         if record.test_error is not None
     ]
@@ -142,7 +142,8 @@ class TensorBoardReporter:
     def done(self, run: Run, records: Sequence[Record]) -> None:
         writer = self.writers.pop(id(run))
         for record in records:
-            writer.add_scalar(f"test_error/{record.tta}_rotations", record.test_error, record.epochs)
+            looks = f"{record.tta}_rotations" + (f"_{record.origins}_origins" if record.origins > 1 else "")
+            writer.add_scalar(f"test_error/{looks}", record.test_error, record.epochs)
         writer.close()
         self.other.done(run, records)
 
