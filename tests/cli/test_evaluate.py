@@ -160,7 +160,7 @@ def test_mistakes_are_one_line(ptn_cli, folder, saved, tmp_path):
         "differ in classes": [path, others, "--folder", folder],
         "animals has a class 'ant' that the model does not know": [others, "--folder", folder],
         "which no image file holds": [voxels, "--folder", folder],
-        "ccnn_s is not: leave origins at 1": [path, plain, "--folder", folder, "--origins", 5],
+        "which ccnn_s has not: leave origins at 1": [path, plain, "--folder", folder, "--origins", 5],
         "origins must be 1 or 5; got 2": [path, "--folder", folder, "--origins", 2],
         "unknown device 'gpu'": [path, "--folder", folder, "--device", "gpu"],
         "unknown precision 'fp16'": [path, "--folder", folder, "--precision", "fp16"],

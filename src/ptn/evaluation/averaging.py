@@ -27,8 +27,8 @@ def check_averaging(model: nn.Module, *, rotations: int = 1, origins: int = 1) -
     if origins > 1 and not isinstance(network, PolarNetwork):
         name = getattr(getattr(network, "config", None), "name", type(network).__name__)
         raise InputError(
-            f"answers are averaged over origins in networks that are one polar transformer and what follows it; "
-            f"{name} is not: leave origins at 1"
+            f"averaging over origins is for networks with a polar transformer of their own, which {name} has not: "
+            "leave origins at 1"
         )
 
 

@@ -67,6 +67,9 @@ class PlainReporter:
     def failed(self, run: Run, reason: str) -> None:
         print(f"failed: {reason}", flush=True)
 
+    def tested(self, records: Sequence[Record]) -> None:
+        print(summarise(records), flush=True)
+
     def close(self) -> None:
         pass
 
@@ -103,6 +106,9 @@ class LiveReporter:
 
     def failed(self, run: Run, reason: str) -> None:
         self._end(run, f"failed: {reason}")
+
+    def tested(self, records: Sequence[Record]) -> None:
+        self.bars.console.print(summarise(records), highlight=False)
 
     def _end(self, run: Run, line: str) -> None:
         self.bars.remove_task(self.tasks.pop(id(run)))
@@ -150,6 +156,9 @@ class TensorBoardReporter:
     def failed(self, run: Run, reason: str) -> None:
         self.writers.pop(id(run)).close()
         self.other.failed(run, reason)
+
+    def tested(self, records: Sequence[Record]) -> None:
+        self.other.tested(records)
 
     def close(self) -> None:
         for writer in self.writers.values():

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,26 @@ def conclude_run(
         metrics = {**metrics, "together": run.together, "valid_error": valid_error}
         records.append(make_record(run, row, error=error, metrics=metrics, status="done"))
     return model, records
+
+
+def measure_rows(
+    recipe: Recipe,
+    rows: Sequence[Row],
+    left: Record,
+    model: Model,
+    test: Dataset | VoxelDataset,
+    *,
+    clean: Dataset | VoxelDataset | None = None,
+) -> list[Record]:
+    """The records of `rows` that a recipe has got since its run left the record `left` and the network `model`."""
+    kept = {name: left.metrics[name] for name in ("together", "valid_error") if name in left.metrics}
+    records = []
+    for row in rows:
+        looks = {"rotations": row.rotations, "origins": row.origins}
+        error, metrics = measure(model, test, clean=clean, **looks, recipe=recipe)
+        found: Any = {"test_error": round(error, 6), "metrics": metrics | kept}
+        records.append(replace(left, table=row.table, row=row.row, tta=row.rotations, origins=row.origins, **found))
+    return records
 
 
 def _valid_error(run: Run, model: Model) -> float | None:
