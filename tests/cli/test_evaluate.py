@@ -56,6 +56,15 @@ def test_the_error_of_a_model_that_always_says_bee(ptn_cli, folder, saved):
         assert row in rows
 
 
+def test_origins_are_averaged_over_and_said(ptn_cli, folder, saved):
+    path = saved("bees", [0.0, 5.0, 0.0], classes=json.dumps(NAMES))
+    averaged = ptn_cli("evaluate", path, "--folder", folder, "--rotations", 2, "--origins", 5)
+    assert averaged.code == 0, averaged.err
+    assert "on animals test (folder), averaged over 2 rotations and 5 origins\n" in averaged.out
+    found = json.loads(ptn_cli("evaluate", path, "--folder", folder, "--origins", 5, "--json").out)
+    assert (found["origins"], found["rotations"], found["error"]) == (5, 1, 70.0)
+
+
 def test_json_has_the_numbers(ptn_cli, folder, saved):
     path = saved("bees", [0.0, 5.0, 0.0], classes=json.dumps(NAMES))
     outcome = ptn_cli("evaluate", path, "--folder", folder, "--per-class", "--confusion", "--json")
@@ -137,6 +146,7 @@ def test_mistakes_are_one_line(ptn_cli, folder, saved, tmp_path):
     larger = saved("larger", [0.0, 5.0, 0.0], image_size=24, classes=json.dumps(NAMES))
     others = saved("others", [0.0, 5.0, 0.0], classes='["x", "y", "z"]')
     owned = saved("owned", [0.0, 5.0, 0.0], dataset="folder")
+    plain = saved("plain", [0.0, 5.0, 0.0], model="ccnn_s", classes=json.dumps(NAMES))
     voxels = saved("voxels", [0.0, 5.0, 0.0], model="cylindrical", image_size=8)
     mistakes = {
         "does not say what it was trained on": [path],
@@ -150,6 +160,8 @@ def test_mistakes_are_one_line(ptn_cli, folder, saved, tmp_path):
         "differ in classes": [path, others, "--folder", folder],
         "animals has a class 'ant' that the model does not know": [others, "--folder", folder],
         "which no image file holds": [voxels, "--folder", folder],
+        "which ccnn_s has not: leave origins at 1": [path, plain, "--folder", folder, "--origins", 5],
+        "origins must be 1 or 5; got 2": [path, "--folder", folder, "--origins", 2],
         "unknown device 'gpu'": [path, "--folder", folder, "--device", "gpu"],
         "unknown precision 'fp16'": [path, "--folder", folder, "--precision", "fp16"],
     }

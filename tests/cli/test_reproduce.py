@@ -6,8 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
+from ptn import load_folder, load_model
+from ptn.evaluation import evaluate
 from ptn.training import recipes
-from ptn.training.recipe import DataSpec
+from ptn.training.recipe import DataSpec, Row
 from ptn.training.records import read_records
 
 
@@ -70,6 +72,26 @@ def test_runs_that_were_trained_before_are_taken_over(ptn_cli, tiny, tmp_path):
     assert weights.stat().st_mtime_ns == before
     records = read_records(tmp_path / "results" / "rotmnist.jsonl")
     assert {record.row for record in records} == {"PTN-B+", "PTN-B++", "all"}
+
+
+def test_a_row_that_a_recipe_has_got_since_is_filled_without_training_again(ptn_cli, tiny, tmp_path, monkeypatch):
+    assert ptn_cli("reproduce", "ablation", "--seeds", "0", *tiny).code == 0
+    weights = next((tmp_path / "runs").rglob("weights.safetensors"))
+    before = weights.stat().st_mtime_ns
+    recipe = recipes.find_recipe("rotmnist/ptn_b/paper+")
+    more = replace(recipe, rows=(*recipe.rows, Row("ablation", "around", origins=5)))
+    monkeypatch.setitem(recipes._RECIPES, recipe.name, more)
+    outcome = ptn_cli("reproduce", "ablation", "--seeds", "0", *tiny)
+    assert outcome.code == 0, outcome.err
+    assert "1 runs are missing from ablation" in outcome.out
+    assert weights.stat().st_mtime_ns == before
+    *old, new = read_records(tmp_path / "results" / "rotmnist.jsonl")
+    assert {record.row for record in old} == {"PTN-B+", "PTN-B++", "all"}
+    assert (new.row, new.tta, new.origins, new.run) == ("around", 1, 5, old[0].run)
+    model, test = load_model(weights), load_folder(tmp_path / "pictures", "test", image_size=20)
+    assert new.test_error == pytest.approx(evaluate(model, test, origins=5).error)
+    assert f"around: {new.test_error:.2f}% error, averaged over 5 origins" in outcome.out
+    assert "missing from ablation" not in ptn_cli("reproduce", "ablation", "--seeds", "0", *tiny).out
 
 
 @pytest.mark.parametrize(

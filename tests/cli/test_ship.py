@@ -117,6 +117,20 @@ def test_of_several_runs_of_a_seed_the_one_of_the_weights_is_told_of(ptn_cli, tm
     assert f"{error + 1:.2f} ± 1.41 (n=2)" in card
 
 
+def test_the_card_tells_what_averaging_over_origins_gave(ptn_cli, tmp_path, run):
+    write, error = run
+    path = tmp_path / "results" / "rotmnist.jsonl"
+    first = read_records(path)[0]
+    append_records(path, [replace(first, row="PTN-S origins", origins=5, test_error=12.5)])
+    assert ship(ptn_cli, tmp_path, write()).code == 0
+    card = (tmp_path / "out" / "ptn_s.rotmnist.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card.splitlines() if "PTN-S" in line]
+    assert rows == [
+        ["PTN-S", f"{error:.2f}", f"{error + 1:.2f} ± 1.41 (n=2)"],
+        ["PTN-S origins", "12.50", "12.50 (n=1)"],
+    ]
+
+
 def test_weights_that_cannot_be_written_leave_no_card(ptn_cli, tmp_path, run):
     write, _ = run
     (tmp_path / "out" / "ptn_s.rotmnist.safetensors").mkdir(parents=True)

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 
 NETWORKS = {
     "ptn_b": 28,
+    "ptn_b two_stream": 28,
     "ptn_s": 42,
     "pcnn_b": 96,
     "ccnn_b": 42,
@@ -22,6 +23,12 @@ NETWORKS = {
     "resnet32": 32,
     "ptn_resnet32": 32,
 }
+
+
+def create(name):
+    """A network of `NETWORKS`, and the size of its images."""
+    model, *options = name.split()
+    return ptn.create_model(model, image_size=NETWORKS[name], **dict.fromkeys(options, True)), NETWORKS[name]
 
 
 def gradients(model, images, labels):
@@ -44,8 +51,8 @@ def test_each_chain_agrees_with_float64(name, precision):
     """Its output, its gradients and its running averages."""
     tolerance = {"ieee": 1e-5, "tf32": 1e-2, "bf16": 6e-2}[precision]
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    size = NETWORKS[name]
-    model = ptn.create_model(name, image_size=size).cuda().train()
+    model, size = create(name)
+    model.cuda().train()
     for where, chain in chains(model):
         channels = next(m for m in chain.modules() if isinstance(m, torch.nn.Conv2d)).in_channels
         exact = copy.deepcopy(chain).double()
@@ -67,8 +74,8 @@ def test_each_chain_agrees_with_float64(name, precision):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_equal_inputs_give_equal_bits_and_evaluation_agrees(name):
-    size = NETWORKS[name]
-    model = ptn.create_model(name, image_size=size).cuda().train()
+    model, size = create(name)
+    model.cuda().train()
     fuse_blocks(model)
     images, labels = torch.rand(64, 1, size, size, device="cuda"), torch.arange(64, device="cuda") % 10
     for random in ptn.layers.random_layers(model):
@@ -77,7 +84,9 @@ def test_equal_inputs_give_equal_bits_and_evaluation_agrees(name):
     first = gradients(model, images, labels)
     model.load_state_dict(state)
     again = gradients(model, images, labels)
-    assert [n for n in first if n.startswith("classifier") and not torch.equal(first[n], again[n])] == []
+    assert [
+        n for n in first if n.startswith(("classifier", "cartesian")) and not torch.equal(first[n], again[n])
+    ] == []
     model.eval()
     with torch.no_grad():
         ours = model(images)
@@ -85,8 +94,9 @@ def test_equal_inputs_give_equal_bits_and_evaluation_agrees(name):
         assert torch.allclose(ours, model(images), atol=2e-3)
 
 
-def test_it_compiles_into_one_graph():
-    model = ptn.create_model("ptn_b").cuda().train()
+@pytest.mark.parametrize("two_stream", [False, True])
+def test_it_compiles_into_one_graph(two_stream):
+    model = ptn.create_model("ptn_b", two_stream=two_stream).cuda().train()
     fuse_blocks(model)
     images = torch.rand(32, 1, 28, 28, device="cuda")
     for random in ptn.layers.random_layers(model):

@@ -54,10 +54,11 @@ if __name__ == "__main__":
     capability = int(sys.argv[1])
     dtype = torch.bfloat16 if sys.argv[2] == "bf16" else torch.float32
     for network in sys.argv[3:]:
-        model = ptn.create_model(network, image_size=32 if "resnet" in network else 28).train()
+        model = ptn.create_model(network, image_size=32 if "resnet" in network else 28, two_stream=True).train()
         size = model.input_shape[1:]
         polar = (2 * size[0], size[1]) if network == "ptn_l" else size
-        for blocks, shape in ((model.classifier.features, polar), (model.transformer.predictor.body, size)):
+        chains = (model.classifier.features, polar), (model.cartesian.features, size)
+        for blocks, shape in (*chains, (model.transformer.predictor.body, size)):
             x = torch.zeros(4, 1, *shape, dtype=dtype, requires_grad=True)
             run_blocks(list(blocks), x).float().sum().backward()
     print(f"{len(seen)} kernels")

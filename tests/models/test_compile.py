@@ -6,10 +6,10 @@ import torch
 import ptn
 
 
-def check(name):
+def check(name, **options):
     torch._dynamo.reset()
     torch.manual_seed(2)
-    model = ptn.create_model(name, image_size=20, num_classes=4).eval()
+    model = ptn.create_model(name, image_size=20, num_classes=4, **options).eval()
     images = torch.rand(2, *model.input_shape)
     compiled = torch.compile(model, fullgraph=True)
     expected, actual = model(images), compiled(images)
@@ -32,6 +32,12 @@ def test_compiled_ptn_s_gives_the_eager_answer():
 @pytest.mark.parametrize("name", [name for name in ptn.list_models() if name != "ptn_s"])
 def test_every_compiled_model_gives_the_eager_answer(name):
     check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_two_streams_compile_into_one_graph():
+    check("ptn_s", two_stream=True)
 
 
 @pytest.mark.filterwarnings("default")

@@ -64,6 +64,14 @@ def test_beyond_training_nothing_but_the_data_is_other_than_on_sim2mnist(model):
         assert replace(recipe, data=whole.data).sha256 == whole.sha256
 
 
+def test_the_joint_network_is_ptn_b_with_a_plain_stream_and_trained_alike():
+    alone, joint = find_recipe("rotmnist/ptn_b/modern+"), find_recipe("rotmnist/ptn_b/modern+/joint")
+    assert joint.model.options == {**alone.model.options, "two_stream": True}
+    assert replace(joint, model=alone.model).sha256 == alone.sha256
+    pair = next(one for one in sum_recipes() if one.name == "rotmnist/ptn_cnn_b/modern+")
+    assert pair.members == ("rotmnist/ptn_b/modern+", "rotmnist/ccnn_b/modern+")
+
+
 def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each():
     paper = find_recipe("modelnet40/cylindrical/paper+")
     for name in ("modelnet40/ccnn_3d/paper+", "modelnet40/cylindrical/paper+/fixed-axis"):

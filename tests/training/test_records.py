@@ -60,8 +60,8 @@ def numbered(count):
 
 
 def test_a_record_has_exactly_the_fields_of_the_schema():
-    names = """schema run recipe form table row dataset model params seed test_error metrics tta epochs
-        train_seconds seconds_per_epoch selection data_sha256 config config_sha256 git torch device precision
+    names = """schema run recipe form table row dataset model params seed test_error metrics tta origins
+        epochs train_seconds seconds_per_epoch selection data_sha256 config config_sha256 git torch device precision
         deterministic started status"""
     assert [field.name for field in fields(Record)] == names.split()
 
@@ -74,6 +74,14 @@ def test_what_is_appended_is_read_back_in_order(tmp_path):
     assert read_records(path) == [RECORD, failed]
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["schema"] for line in lines] == [1, 1]
+
+
+def test_records_from_before_origins_were_averaged_over_had_one(tmp_path):
+    older = asdict(RECORD)
+    del older["origins"]
+    (tmp_path / "older.jsonl").write_text(json.dumps(older) + "\n", encoding="utf-8")
+    assert read_records(tmp_path / "older.jsonl") == [RECORD]
+    assert RECORD.origins == 1
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ def evaluate_weights(
     folder: FolderOption = None,
     split: SplitOption = "test",
     rotations: Annotated[int, typer.Option(min=1, help="Average over so many; the paper's ++ is 8.")] = 1,
+    origins: Annotated[
+        int, typer.Option(help="5 averages over the origin found and those a pixel around it, in PTNs.")
+    ] = 1,
     per_class: Annotated[bool, typer.Option("--per-class", help="The accuracy of each class too.")] = False,
     confusion: Annotated[bool, typer.Option("--confusion", help="What was taken for what, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of text.")] = False,
@@ -53,6 +56,7 @@ def evaluate_weights(
     A folder of images without a folder for the split gives it a share of the images, the same as in training.
     """
     from ..evaluation import ensemble_scores, evaluate, open_weights, scores
+    from ..evaluation.averaging import check_averaging
     from ..evaluation.classify import match_classes
     from ..evaluation.compute import PRECISIONS, choose_device
     from .progress import show_progress
@@ -61,6 +65,8 @@ def evaluate_weights(
     place = choose_device(device)
     members = [open_weights(name) for name in weights]
     _check_alike(members)
+    for member in members:
+        check_averaging(member.model, rotations=rotations, origins=origins)
     dataset = load_for(members[0], data, folder, split)
     if members[0].classes is not None:
         dataset = match_classes(dataset, members[0].classes)
@@ -73,6 +79,7 @@ def evaluate_weights(
                     dataset,
                     batch=batch,
                     rotations=rotations,
+                    origins=origins,
                     device=place,
                     precision=cast("Precision", precision),
                     progress=report,
@@ -81,6 +88,7 @@ def evaluate_weights(
     result = evaluate(ensemble_scores(answers), dataset)
     facts = _facts(members, dataset, result) | {
         "rotations": rotations,
+        "origins": origins,
         "precision": precision,
         "device": str(place),
     }
@@ -135,8 +143,10 @@ def _facts(members: "list[Weights]", dataset: "Dataset | VoxelDataset", result: 
 
 
 def _print_summary(facts: dict[str, Any]) -> None:
+    from ..evaluation.averaging import averaged_over
+
     source = f" ({facts['source']})" if facts["source"] else ""
-    averaged = f", averaged over {facts['rotations']} rotations" if facts["rotations"] > 1 else ""
+    averaged = averaged_over(facts["rotations"], facts["origins"])
     together = "the sum of " if len(facts["weights"]) > 1 else ""
     print(f"{together}{' + '.join(facts['weights'])} on {facts['dataset']} {facts['split']}{source}{averaged}")
     print(f"error           {facts['error']:.2f}% of {facts['n']:,}")

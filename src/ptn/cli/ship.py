@@ -10,6 +10,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..evaluation import Weights
+    from ..reporting.card import Looks
     from ..training.records import Record
 
 TOLERANCE = 0.1
@@ -52,7 +53,7 @@ def ship(
         _ship(weights, name, behind, output, device)
 
 
-def _ship(weights: "Weights", name: str, runs: "dict[int, list[Record]]", output: Path, device: str) -> None:
+def _ship(weights: "Weights", name: str, runs: "dict[Looks, list[Record]]", output: Path, device: str) -> None:
     from ..evaluation import evaluate
     from ..evaluation.classify import scores
     from ..evaluation.compute import choose_device

@@ -1,6 +1,5 @@
-"""How well a model classifies: scores, averaged over rotations and models, and what follows from them."""
+"""How well a model classifies: scores, averaged over rotations, origins and models, and what follows from them."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, TypeVar, Unpack
@@ -10,9 +9,10 @@ from torch import Tensor, nn
 
 from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..errors import InputError
-from ..geometry import origin_px, similarity_warp
+from ..geometry import origin_px
 from ..models import Model
 from ..models.networks import inferring
+from .averaging import check_averaging, mean_scores
 from .compute import Precision, default_batch, made_ready, placement, precision_of
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
@@ -27,6 +27,7 @@ class ScoreOptions(TypedDict, total=False):
 
     batch: int | None
     rotations: int
+    origins: int
     device: torch.device | str | None
     precision: Precision
     progress: Callable[[int, int], None] | None
@@ -55,6 +56,7 @@ def scores(
     *,
     batch: int | None = None,
     rotations: int = 1,
+    origins: int = 1,
     device: torch.device | str | None = None,
     precision: Precision = "fp32",
     progress: Callable[[int, int], None] | None = None,
@@ -67,11 +69,14 @@ def scores(
         batch: how many at a time; None is 1000, or fewer where images are large.
         rotations: the scores are the mean over this many turns by equal angles (8: every 45°), bilinear and
             about the middle; those of voxels are about z. 8 is the paper's test averaging.
+        origins: 5 takes the mean over the origin that the network finds and those a pixel to its right, left, below
+            and above, in each rotation. For networks with a polar transformer.
         device: where to compute; None is where the model is. A model that is elsewhere moves, and stays there.
         progress: called with how many images are done, and of how many.
     """
-    if rotations < 1 or (batch is not None and batch < 1):
-        raise InputError(f"rotations and batch must be at least 1; got {rotations} and {batch}")
+    check_averaging(model, rotations=rotations, origins=origins)
+    if batch is not None and batch < 1:
+        raise InputError(f"batch must be at least 1; got {batch}")
     if device is not None:
         model.to(device)
     place, dtype = placement(model)
@@ -82,11 +87,7 @@ def scores(
     try:
         with inferring(ready), precision_of(precision, place):
             for start, pictures in _batches(images, size, place, dtype):
-                summed = ready(pictures).float().softmax(dim=1)
-                for turn in range(1, rotations):
-                    turned = similarity_warp(pictures, rotation=2 * math.pi * turn / rotations)
-                    summed += ready(turned).float().softmax(dim=1)
-                parts.append(summed / rotations)
+                parts.append(mean_scores(ready, pictures, rotations=rotations, origins=origins))
                 if progress is not None:
                     progress(start + len(pictures), total)
         return torch.cat(parts).cpu()

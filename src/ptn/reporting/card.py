@@ -12,37 +12,40 @@ from ..training.records import Record
 from .align import align
 from .tables import newest
 
+Looks = tuple[int, int]
+"""How often an image is looked at: in how many rotations, and around how many origins in each."""
 
-def runs_behind(weights: Weights, records: Iterable[Record]) -> dict[int, list[Record]]:
-    """The runs of the recipe of `weights`, by how many turns they average over; that of the weights comes first.
+
+def runs_behind(weights: Weights, records: Iterable[Record]) -> dict[Looks, list[Record]]:
+    """The runs of the recipe of `weights`, by what they average over; that of the weights comes first.
 
     An error unless there is one with the error that the weights' file says.
     """
     recipe, seed, error = (weights.metadata.get(key) for key in ("recipe", "seed", "test_error"))
     named = [r for r in records if r.recipe == recipe and not is_outdated(r.config)]
-    found: dict[int, list[Record]] = {}
-    for turns in sorted({record.tta for record in named}):
-        row = next(record.row for record in named if record.tta == turns)
-        runs = newest(record for record in named if (record.tta, record.row) == (turns, row))
+    found: dict[Looks, list[Record]] = {}
+    for looks in sorted({(record.tta, record.origins) for record in named}):
+        alike = [record for record in named if (record.tta, record.origins) == looks]
+        runs = newest(record for record in alike if record.row == alike[0].row)
         own = [record for record in runs if str(record.seed) == seed]
-        found[turns] = [*own, *(record for record in runs if record not in own)] if own else []
-    first = found.get(1, [])
+        found[looks] = [*own, *(record for record in runs if record not in own)] if own else []
+    first = found.get((1, 1), [])
     if not first or error is None or f"{first[0].test_error:.4f}" != error:
         raise InputError(
             f"{weights.name} is seed {seed} of {recipe} with {error}% errors, of which there is no record: "
             "see --results"
         )
-    return {turns: runs for turns, runs in found.items() if runs}
+    return {looks: runs for looks, runs in found.items() if runs}
 
 
 def weights_card(
-    name: str, weights: Weights, model: Model, error: float, runs: Mapping[int, Sequence[Record]]
+    name: str, weights: Weights, model: Model, error: float, runs: Mapping[Looks, Sequence[Record]]
 ) -> str:
     """The card of `weights` as they are given away under `name`, in Markdown.
 
     `error` is that of `model`, the network as it is given away; `runs` are those behind it.
     """
-    first = runs[1][0]
+    first = runs[1, 1][0]
     columns = {
         "row": [own.row or own.model for own, *_ in runs.values()],
         "this one": [f"{own.test_error:.2f}" for own, *_ in runs.values()],

@@ -55,6 +55,9 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
             (
                 "Test s: seconds for all 50,000 test digits, other runs sharing the GPU; ++ looks at each eight "
                 "times, and is eight times as slow in the paper.",
+                "Origins: scores averaged over the polar images around the origin found and around the four points "
+                "a pixel from it. Joint: PTN-B and CCNN-B trained as one network; PTN-CNN-B are the two trained "
+                "apart.",
             ),
             {"test s": ("test_seconds",)},
         ),
@@ -239,8 +242,12 @@ PUBLISHED: tuple[PublishedRow, ...] = (
         ("CCNN-B+", "ccnn_b", 1.53, 0.07, 124, 2.98),
         ("STN-B+", "stn_b", 1.31, 0.05, 146, 4.57),
     ),
+    _unpublished("rotmnist", "PTN-B+ origins", "ptn_b", "modern"),
+    _unpublished("rotmnist", "PTN-CNN-B joint", "ptn_b", "modern"),
+    _unpublished("rotmnist", "PTN-CNN-B joint++", "ptn_b", "modern"),
     _unpublished("rotmnist", "PTN-L+", "ptn_l", "modern"),
     _unpublished("rotmnist", "PTN-L++", "ptn_l", "modern"),
+    _unpublished("rotmnist", "PTN-L+ origins", "ptn_l", "modern"),
     _quoted("rotmnist", "HNet", _HNET, 1.69, params=33_000, seconds=13.29),
     _quoted("rotmnist", "P4CNN", _P4CNN, 2.28, params=22_000),
     _quoted("rotmnist", "OR-TIPooling", _ORN, 1.54, params=1_000_000),

@@ -179,11 +179,12 @@ _FIRST_AUGMENTATIONS = {"rotation_deg", "scale", "shift_px", "interpolation"}
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table of the paper, filled by a network's answers averaged over so many rotations."""
+    """A row of a table, filled by a network's answers averaged over so many rotations, and origins in each."""
 
     table: str
     row: str
     rotations: int = 1
+    origins: int = 1
 
 
 @dataclass(frozen=True)

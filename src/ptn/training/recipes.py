@@ -25,6 +25,9 @@ from .recipe import (
 AVERAGED = 8
 """Rotations that the ++ rows average over."""
 
+AROUND = 5
+"""Origins that the rows called so average over: the one found, and those a pixel around it."""
+
 VOTES = 9
 """Rotations that strong+vote averages over. By steps of 40° a shape is seen at nine different places between two
 columns of the last feature maps, 45° apart; by steps of 45° it would be nine times, but for rounding, the same."""
@@ -127,14 +130,32 @@ def _rotated_mnist() -> Iterator[Recipe]:
             rows = (Row("rotmnist", f"{title}-B+"),)
             if family == "ptn":
                 rows = (*rows, Row("rotmnist", "PTN-B++", AVERAGED), Row("ablation", "all"))
+            if family == "ptn" and form == "modern":
+                rows = (*rows, Row("rotmnist", "PTN-B+ origins", origins=AROUND))
             yield _digit_recipe("rotmnist", f"{family}_b", form, turned=True, rows=rows)
         yield from _ablation(form)
-    large = (Row("rotmnist", "PTN-L+"), Row("rotmnist", "PTN-L++", AVERAGED))
+    yield _joint()
+    large = (
+        Row("rotmnist", "PTN-L+"),
+        Row("rotmnist", "PTN-L++", AVERAGED),
+        Row("rotmnist", "PTN-L+ origins", origins=AROUND),
+    )
     recipe = _digit_recipe("rotmnist", "ptn_l", "modern", turned=True, rows=large, dropout=0.3)
     yield replace(
         recipe,
         model=ModelSpec("ptn_l", {"heatmap": "softplus"}),
         augment=replace(recipe.augment, stretch=(0.8, 1.25)),
+    )
+
+
+def _joint() -> Recipe:
+    """PTN-B and CCNN-B as one network whose logits are summed, where PTN-CNN-B is the two trained apart."""
+    alone = _digit_recipe("rotmnist", "ptn_b", "modern", turned=True)
+    return replace(
+        alone,
+        name=f"{alone.name}/joint",
+        model=ModelSpec("ptn_b", {**alone.model.options, "two_stream": True}),
+        rows=(Row("rotmnist", "PTN-CNN-B joint"), Row("rotmnist", "PTN-CNN-B joint++", AVERAGED)),
     )
 
 

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,8 @@ class Record:
     """What one run says about one row of a table.
 
     `test_error` is in %, None where the run failed; `tta` is how many rotations were averaged at test time (1:
-    none); `started` is ISO 8601 with its time zone. `table` and `row` are None for one's own data.
+    none), `origins` how many origins in each, which older records do not say; `started` is ISO 8601 with its time
+    zone. `table` and `row` are None for one's own data.
     """
 
     schema: int = SCHEMA
@@ -47,6 +48,7 @@ class Record:
     test_error: float | None
     metrics: dict[str, Any]
     tta: int
+    origins: int = 1
     epochs: int
     train_seconds: float
     seconds_per_epoch: float | None
@@ -74,9 +76,9 @@ class Record:
         _check_time(self.started)
 
     @property
-    def identity(self) -> tuple[str, str | None, int]:
+    def identity(self) -> tuple[str, str | None, int, int]:
         """What no two records share."""
-        return self.run, self.row, self.tta
+        return self.run, self.row, self.tta, self.origins
 
 
 def append_record(path: Path, record: Record) -> None:
@@ -253,7 +255,8 @@ def _record(values: Mapping[str, Any]) -> Record:
     names = [field.name for field in fields(Record)]
     if unknown := [name for name in values if name not in names]:
         raise unknown_name("field", unknown[0], names)
-    if missing := [name for name in names if name not in values]:
+    required = [field.name for field in fields(Record) if field.default is MISSING]
+    if missing := [name for name in required if name not in values]:
         raise InputError(f"no {', '.join(missing)}")
     return Record(**values)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..evaluation.averaging import averaged_over
 from .records import Record
 from .session import Reporter
 from .trainer import Progress, Run
@@ -21,8 +22,7 @@ def make_reporter() -> Reporter:
 def summarise(records: Sequence[Record]) -> str:
     """The end of a run in a line."""
     parts = [
-        f"{record.row or record.model}: {record.test_error:.2f}% error"
-        + (f" averaged over {record.tta} rotations" if record.tta > 1 else "")
+        f"{record.row or record.model}: {record.test_error:.2f}% error{averaged_over(record.tta, record.origins)}"
         for record in records
         if record.test_error is not None
     ]
@@ -67,6 +67,9 @@ class PlainReporter:
     def failed(self, run: Run, reason: str) -> None:
         print(f"failed: {reason}", flush=True)
 
+    def tested(self, records: Sequence[Record]) -> None:
+        print(summarise(records), flush=True)
+
     def close(self) -> None:
         pass
 
@@ -103,6 +106,9 @@ class LiveReporter:
 
     def failed(self, run: Run, reason: str) -> None:
         self._end(run, f"failed: {reason}")
+
+    def tested(self, records: Sequence[Record]) -> None:
+        self.bars.console.print(summarise(records), highlight=False)
 
     def _end(self, run: Run, line: str) -> None:
         self.bars.remove_task(self.tasks.pop(id(run)))
@@ -142,13 +148,17 @@ class TensorBoardReporter:
     def done(self, run: Run, records: Sequence[Record]) -> None:
         writer = self.writers.pop(id(run))
         for record in records:
-            writer.add_scalar(f"test_error/{record.tta}_rotations", record.test_error, record.epochs)
+            looks = f"{record.tta}_rotations" + (f"_{record.origins}_origins" if record.origins > 1 else "")
+            writer.add_scalar(f"test_error/{looks}", record.test_error, record.epochs)
         writer.close()
         self.other.done(run, records)
 
     def failed(self, run: Run, reason: str) -> None:
         self.writers.pop(id(run)).close()
         self.other.failed(run, reason)
+
+    def tested(self, records: Sequence[Record]) -> None:
+        self.other.tested(records)
 
     def close(self) -> None:
         for writer in self.writers.values():

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,33 @@ def conclude_run(
     records, seen = [], {}
     valid_error = _valid_error(run, model)
     for row in rows:
-        rotations = row.rotations if row else 1
-        if rotations not in seen:
-            seen[rotations] = measure(model, test, clean=clean, rotations=rotations, recipe=recipe)
-        error, metrics = seen[rotations]
+        looks = (row.rotations, row.origins) if row else (1, 1)
+        if looks not in seen:
+            seen[looks] = measure(model, test, clean=clean, rotations=looks[0], origins=looks[1], recipe=recipe)
+        error, metrics = seen[looks]
         metrics = {**metrics, "together": run.together, "valid_error": valid_error}
         records.append(make_record(run, row, error=error, metrics=metrics, status="done"))
     return model, records
+
+
+def measure_rows(
+    recipe: Recipe,
+    rows: Sequence[Row],
+    left: Record,
+    model: Model,
+    test: Dataset | VoxelDataset,
+    *,
+    clean: Dataset | VoxelDataset | None = None,
+) -> list[Record]:
+    """The records of `rows` that a recipe has got since its run left the record `left` and the network `model`."""
+    kept = {name: left.metrics[name] for name in ("together", "valid_error") if name in left.metrics}
+    records = []
+    for row in rows:
+        looks = {"rotations": row.rotations, "origins": row.origins}
+        error, metrics = measure(model, test, clean=clean, **looks, recipe=recipe)
+        found: Any = {"test_error": round(error, 6), "metrics": metrics | kept}
+        records.append(replace(left, table=row.table, row=row.row, tta=row.rotations, origins=row.origins, **found))
+    return records
 
 
 def _valid_error(run: Run, model: Model) -> float | None:
@@ -65,11 +86,13 @@ def measure(
     *,
     clean: Dataset | VoxelDataset | None = None,
     rotations: int,
+    origins: int,
     recipe: Recipe,
 ) -> tuple[float, dict[str, Any]]:
-    """Error in % and what else is worth keeping of a network's answers, averaged over `rotations`."""
+    """Error in % and what else is worth keeping of a network's answers, averaged over rotations and origins."""
     start = time.perf_counter()
-    answers = scores(model, test, rotations=rotations, precision=recipe.precision)
+    answers = scores(model, test, rotations=rotations, origins=origins, precision=recipe.precision)
+    alone = rotations == origins == 1
     result = evaluate(answers, test)
     metrics: dict[str, Any] = {
         "source": test.meta.get("source"),
@@ -79,17 +102,17 @@ def measure(
         "class_accuracy": round(result.class_accuracy, 4),
         "instance_accuracy": round(result.accuracy, 4),
     }
-    if rotations == 1 and looks_for_origins(recipe, test):
+    if alone and looks_for_origins(recipe, test):
         metrics |= _origin_errors(model, test)
         if clean is not None:
             without = _origin_errors(model, clean)
             metrics |= {f"{name}_without_clutter": value for name, value in without.items()}
     if "from_points" in test.meta:
         metrics |= _of_meshes_alone(answers, test)
-    if rotations == 1 and isinstance(test, VoxelDataset):
+    if alone and isinstance(test, VoxelDataset):
         curve = accuracy_by_azimuth(model, test, precision=recipe.precision)
         metrics |= {"azimuth_deg": list(AZIMUTHS), "azimuth_accuracy": [round(value, 4) for value in curve]}
-    if rotations == 1 and isinstance(model, Network) and _shows_digits_as_cut(recipe, test):
+    if alone and isinstance(model, Network) and _shows_digits_as_cut(recipe, test):
         metrics |= _by_angle(model, recipe)
     return result.error, metrics
 
@@ -141,6 +164,7 @@ def make_record(run: Run, row: Row | None, *, error: float | None, metrics: dict
         test_error=None if error is None else round(error, 6),
         metrics=metrics,
         tta=row.rotations if row else 1,
+        origins=row.origins if row else 1,
         epochs=run.epoch,
         train_seconds=round(run.seconds, 3),
         seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,

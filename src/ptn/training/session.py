@@ -15,10 +15,11 @@ from ..data.catalog import dataset_info
 from ..data.subset import hold_out
 from ..errors import InputError
 from ..files import make_folder
+from ..models import load_model
 from .fleet import FleetOutcome, out_of_memory, train_fleet
 from .recipe import DataSpec, Recipe
 from .records import Record, append_records, merge_records, read_records
-from .results import conclude_run, failed_records, keep_weights, looks_for_origins
+from .results import conclude_run, failed_records, keep_weights, looks_for_origins, measure_rows
 from .step import Parallel
 from .trainer import Progress, Run, RunData, prepare_device
 
@@ -30,6 +31,7 @@ class Reporter(Protocol):
     def epoch(self, run: Run, progress: Progress) -> None: ...
     def done(self, run: Run, records: Sequence[Record]) -> None: ...
     def failed(self, run: Run, reason: str) -> None: ...
+    def tested(self, records: Sequence[Record]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -67,16 +69,20 @@ class SessionOptions:
 def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: Reporter) -> FleetOutcome:
     """Train every recipe (each with its own seed), test each once, and keep weights and records.
 
-    A run that is finished already is not trained again; its records still go to `results`.
+    A run that is finished already is not trained again, but tested for rows that its recipe has got since; its
+    records still go to `results`.
     """
     _check_together(recipes)
     finished = [recipe for recipe in recipes if _is_finished(recipe, options)]
-    if finished and options.results is not None and options.leads:
-        folders = [run_folder(recipe, options.folder) for recipe in finished]
-        merge_records(options.results, [folder / "result.jsonl" for folder in folders])
     waiting = [recipe for recipe in recipes if recipe not in finished]
     options.wait()  # nobody makes files before all have seen which runs are finished
     data = _Data()
+    if options.leads:
+        for recipe in finished:
+            _add_rows(recipe, options, reporter, data)
+    if finished and options.results is not None and options.leads:
+        folders = [run_folder(recipe, options.folder) for recipe in finished]
+        merge_records(options.results, [folder / "result.jsonl" for folder in folders])
 
     def finish(run: Run) -> None:
         try:
@@ -86,12 +92,7 @@ def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: 
             options.wait()
 
     def conclude(run: Run) -> None:
-        spec, seed = run.recipe.data, run.recipe.seed
-        test = data.get(spec, spec.test, seed=seed)
-        clean = None
-        if looks_for_origins(run.recipe, test) and test.meta.get("clutter"):
-            without = replace(spec, options={**spec.options, "clutter": 0})
-            clean = data.get(without, spec.test, seed=seed)
+        test, clean = data.to_test_on(run.recipe)
         model, records = conclude_run(run, test, clean=clean)
         folder = run_folder(run.recipe, options.folder)
         error = records[0].test_error
@@ -130,6 +131,31 @@ class _Data:
         if key not in self.loaded:
             self.loaded[key] = load_split(spec, split, seed=seed)
         return self.loaded[key]
+
+    def to_test_on(self, recipe: Recipe) -> tuple[Dataset | VoxelDataset, Dataset | VoxelDataset | None]:
+        """The test set, and the same without clutter where origins are compared with the true ones."""
+        spec, seed = recipe.data, recipe.seed
+        test = self.get(spec, spec.test, seed=seed)
+        if not (looks_for_origins(recipe, test) and test.meta.get("clutter")):
+            return test, None
+        without = replace(spec, options={**spec.options, "clutter": 0})
+        return test, self.get(without, spec.test, seed=seed)
+
+
+def _add_rows(recipe: Recipe, options: SessionOptions, reporter: Reporter, data: _Data) -> None:
+    """Test the network of a finished run for the rows that its recipe has got since, where there are any."""
+    folder = run_folder(recipe, options.folder)
+    left = read_records(folder / "result.jsonl")
+    tested = {(record.table, record.row) for record in left}
+    rows = [row for row in recipe.rows if (row.table, row.row) not in tested]
+    if not rows or left[0].status == "failed":
+        return
+    prepare_device(recipe, options.device)
+    model = load_model(folder / "weights.safetensors").to(options.device)
+    test, clean = data.to_test_on(recipe)
+    records = measure_rows(recipe, rows, left[0], model, test, clean=clean)
+    _keep_records(records, folder, options)
+    reporter.tested(records)
 
 
 def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data: _Data) -> Run:

@@ -49,7 +49,10 @@ def evaluate_sum(
     parents = [read_records(folder / "result.jsonl")[0] for folder in folders]
     records = []
     for row in recipe.rows:
-        answers = [scores(m, test, rotations=row.rotations, precision=members[0].precision) for m in models]
+        answers = [
+            scores(m, test, rotations=row.rotations, origins=row.origins, precision=members[0].precision)
+            for m in models
+        ]
         result = evaluate(ensemble_scores(answers), test)
         records.append(
             replace(
@@ -65,6 +68,7 @@ def evaluate_sum(
                 test_error=round(result.error, 6),
                 metrics=_metrics(test, result.n, parents),
                 tta=row.rotations,
+                origins=row.origins,
                 train_seconds=round(sum(parent.train_seconds for parent in parents), 3),
                 seconds_per_epoch=round(sum(parent.seconds_per_epoch or 0 for parent in parents), 5),
                 config={"members": [json.loads(json.dumps(member.to_dict())) for member in members]},
