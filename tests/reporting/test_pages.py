@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = "Before.\n<!-- report: {} -->\nwas here\n<!-- end of report -->\nAfter.\n"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results/rotmnist.md", "docs/sim2mnist.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/results/rotmnist.md", "docs/sim2mnist.md", "docs/results/mnist-variants.md"]
+)
 def test_the_pages_of_this_repository_are_as_the_records_have_them(page):
     """`make tables` makes them so."""
     text = (ROOT / page).read_text(encoding="utf-8")

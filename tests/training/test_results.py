@@ -10,7 +10,7 @@ from ptn.training import Run
 from ptn.training.fleet import train_fleet
 from ptn.training.recipe import Row
 from ptn.training.reporters import summarise
-from ptn.training.results import conclude_run
+from ptn.training.results import conclude_run, measure_rows
 
 
 def test_one_training_fills_rows_averaged_over_rotations_and_origins(recipe, digits):
@@ -35,3 +35,15 @@ def test_one_training_fills_rows_averaged_over_rotations_and_origins(recipe, dig
     said = summarise(records)
     assert f"alone: {records[0].test_error:.2f}% error; turned" in said
     assert f"around: {records[2].test_error:.2f}% error, averaged over 5 origins;" in said
+
+
+def test_how_long_a_later_test_takes_is_told_of_the_device_of_the_run_alone(recipe, digits):
+    run = Run(replace(recipe, rows=(Row("rotmnist", "alone"),)), digits, torch.device("cpu"))
+    train_fleet([run])
+    model, (left,) = conclude_run(run, digits.valid)
+    added = (Row("rotmnist", "around", origins=5),)
+    (here,) = measure_rows(run.recipe, added, left, model, digits.valid)
+    (elsewhere,) = measure_rows(run.recipe, added, replace(left, device="another"), model, digits.valid)
+    assert here.test_error == elsewhere.test_error
+    assert "test_seconds" in here.metrics
+    assert "test_seconds" not in elsewhere.metrics

@@ -69,9 +69,9 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
             {"sim2mnist": "SIM2MNIST"},
             (
                 "Despite the + of the paper's row names nothing is augmented, but in rows that say so.",
-                "The paper does not say how its clutter was made. Ours is provisional: it is to be such that "
-                "CCNN-B+ by the paper's recipe makes about as many errors on the validation set as the paper has "
-                "on its test set (docs/sim2mnist.md).",
+                "The paper does not say how its clutter was made. Ours is such that CCNN-B+ by the paper's recipe "
+                "makes about as many errors on the validation set as the paper has on its test set "
+                "(docs/sim2mnist.md).",
                 "Origin error: how far the origins are from the true centres, in pixels of 96, median, 90th "
                 "percentile; and on the same test digits without clutter.",
             ),

@@ -36,6 +36,11 @@ _TURNS = {
     "paper": AugmentSpec(rotation_deg=180.0, interpolation="nearest"),
     "modern": AugmentSpec(rotation_deg=180.0, interpolation="bicubic"),
 }
+# where digits are turned by less than half a circle, an upside-down 6 is a 9: what is added is small
+_SMALL_CHANGES = {
+    "mnist-r": AugmentSpec(rotation_deg=30.0, interpolation="bicubic"),
+    "mnist-rts": AugmentSpec(rotation_deg=15.0, scale=(0.9, 1.1), shift_px=2.0, interpolation="bicubic"),
+}
 _TITLES = {"ptn": "PTN", "pcnn": "PCNN", "ccnn": "CCNN", "stn": "STN"}
 
 
@@ -90,7 +95,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
     """A digit set's recipe: the paper's 30,000 steps of Adam at a constant rate, or ours."""
     epochs = {"rotmnist": 500, "mnist-r": 100, "mnist-rts": 100}.get(dataset, 600)
     splits = {"rotmnist": "train+valid"}.get(dataset, "train")
-    options = {"heatmap": "linear"} if model.startswith("ptn") else {}
+    options: dict[str, Any] = {"heatmap": "linear"} if model.startswith("ptn") else {}
     recipe = Recipe(
         name=f"{dataset}/{model}/{form}{'+' if turned else ''}",
         data=DataSpec(dataset, train=splits),
@@ -113,6 +118,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
             optimiser=OptimiserSpec(lr=0.005),
             schedule=ScheduleSpec("cosine", origin_delay=delay),
             epochs=min(epochs, 200),
+            augment=_SMALL_CHANGES.get(dataset, recipe.augment),
             label_smoothing=0.1,
             # the small networks on images that are not turned have too little room for it
             dropout=0.2 if turned or dataset != "rotmnist" else 0.0,

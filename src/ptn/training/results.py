@@ -50,12 +50,18 @@ def measure_rows(
     *,
     clean: Dataset | VoxelDataset | None = None,
 ) -> list[Record]:
-    """The records of `rows` that a recipe has got since its run left the record `left` and the network `model`."""
+    """The records of `rows` that a recipe has got since its run left the record `left` and the network `model`.
+
+    How long it takes is told where it is tested on the device of the run, which a record is about.
+    """
+    at_home = describe_device(next(model.parameters()).device) == left.device
     kept = {name: left.metrics[name] for name in ("together", "valid_error") if name in left.metrics}
     records = []
     for row in rows:
         looks = {"rotations": row.rotations, "origins": row.origins}
         error, metrics = measure(model, test, clean=clean, **looks, recipe=recipe)
+        if not at_home:
+            del metrics["test_seconds"]
         found: Any = {"test_error": round(error, 6), "metrics": metrics | kept}
         records.append(replace(left, table=row.table, row=row.row, tta=row.rotations, origins=row.origins, **found))
     return records
