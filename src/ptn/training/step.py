@@ -77,7 +77,8 @@ class TrainingStep:
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
         self.noise = self._make_noise(batch)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        # of one number, not of none: compiled for a CPU, what is added to a float64 without dimensions is lost
+        self.loss_sum = torch.zeros(1, dtype=torch.float64, device=device)
         self.wrong = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
         # functions, not methods: a step that held itself would outlive its last use, its graph and memory with it

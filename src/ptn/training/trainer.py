@@ -231,7 +231,7 @@ class Run:
     def _totals(self) -> tuple[float, int, int]:
         """Loss, mistakes and the first bad step, over all processes that share this run."""
         with self.on_stream():
-            totals = torch.stack((self.step.loss_sum / self.shard.world, self.step.wrong.double()))
+            totals = torch.cat((self.step.loss_sum / self.shard.world, self.step.wrong.double()[None]))
             bad = self.step.first_bad.double()
             if self.parallel:
                 torch.distributed.all_reduce(totals)
