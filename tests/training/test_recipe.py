@@ -111,7 +111,7 @@ def test_settings_that_are_not_used_leave_the_hash_alone():
     known = {key: value for key, value in known.items() if key not in ("name", "form", "rows", "seed")}
     older = ("rotation_deg", "scale", "shift_px", "interpolation")
     known["augment"] = {key: known["augment"][key] for key in older}
-    del known["data"]["hold_out"], known["schedule"]["origin_delay"]
+    del known["data"]["hold_out"], known["schedule"]["origin_delay"], known["schedule"]["jitter_fade"]
     assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     changes = ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}, {"crop_px": 20})
     for change in (*changes, {"stretch": [0.9, 1.1]}, {"padding": "border"}, {"invert": 0.5}, {"cutout_px": 4}):

@@ -64,6 +64,18 @@ def test_origins_begin_to_learn_when_the_schedule_says(recipe, digits):
     assert count == 12
 
 
+def test_the_jitter_of_origins_fades_when_the_schedule_says(recipe, digits):
+    """Over the last 6 of 12 steps it falls to nothing; a number of one half moves nothing."""
+    fading = replace(recipe, schedule=replace(recipe.schedule, jitter_fade=0.5))
+    widths = {}
+    for name, schedule in (("faded", fading), ("plain", recipe)):
+        run = Run(schedule, digits, CPU)
+        noise = run.model.transformer.jitter.noise
+        widths[name] = [float((noise - 0.5).abs().max()) for _ in run.steps()]
+    shares = [faded / plain for faded, plain in zip(widths["faded"], widths["plain"], strict=True)]
+    assert shares == pytest.approx([1.0] * 7 + [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6], rel=1e-5)
+
+
 def test_equal_seeds_give_equal_weights_and_other_seeds_do_not(reference, recipe, digits):
     assert_equal(weights(train(recipe, digits)), weights(reference))
     other = train(replace(recipe, seed=1), digits)

@@ -74,15 +74,18 @@ class ScheduleSpec:
 
     "cosine" falls to zero, "steps" falls tenfold at each of `milestones` (shares of all steps). Origin predictors
     begin to learn after `origin_delay`, a share of all steps too; until then the origin is the image's middle.
+    Over the last `jitter_fade` of all steps the jitter of origins falls to nothing.
     """
 
     kind: Literal["constant", "cosine", "steps"] = "constant"
     warmup: float = 0.0
     milestones: tuple[float, ...] = (0.5, 0.75)
     origin_delay: float = 0.0
+    jitter_fade: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.kind, ("constant", "cosine", "steps"))
+        _check("schedule.jitter_fade", self.jitter_fade, 0 <= self.jitter_fade <= 1, "a share of all steps")
         for name in ("warmup", "origin_delay"):
             share = getattr(self, name)
             _check(f"schedule.{name}", share, 0 <= share < 1, "a share of all steps, less than 1")
@@ -245,8 +248,9 @@ class Recipe:
                 said["augment"].pop(key)
         if not self.data.hold_out:
             said["data"].pop("hold_out")
-        if not self.schedule.origin_delay:
-            said["schedule"].pop("origin_delay")
+        for key in ("origin_delay", "jitter_fade"):
+            if not said["schedule"][key]:
+                said["schedule"].pop(key)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..layers import random_layers
+from ..layers import OriginJitter, random_layers
 from .batches import Batches
 from .optimise import AveragedWeights, learning_rates, make_optimiser
 from .recipe import Recipe
@@ -76,6 +76,8 @@ class TrainingStep:
         self.backward: Callable[[Tensor], None] = parallel.backward if parallel else torch.Tensor.backward
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
         self.noise = self._make_noise(batch)
+        jitters = [layer.noise for layer in self.model.modules() if isinstance(layer, OriginJitter)]
+        self.fading = [noise for noise in jitters if noise is not None] if recipe.schedule.jitter_fade else []
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         # of one number, not of none: compiled for a CPU, what is added to a float64 without dimensions is lost
         self.loss_sum = torch.zeros(1, dtype=torch.float64, device=device)
@@ -181,10 +183,14 @@ class TrainingStep:
 
 
 def begin(step: TrainingStep) -> tuple[Tensor, Tensor]:
-    """Set the learning rate, and get the batch."""
+    """Set the learning rate and how far origins are moved, and get the batch."""
     step.lr.copy_(step.rates.index_select(0, step.count.clamp(max=len(step.rates) - 1))[0])
     if step.origin_lr is not None:
         step.origin_lr.copy_(torch.where(step.count[0] < step.delay, 0.0, step.lr))
+    for noise in step.fading:
+        steps = len(step.rates)
+        left = ((steps - step.count) / (step.recipe.schedule.jitter_fade * steps)).clamp(max=1)
+        noise.copy_(0.5 + left * (noise - 0.5))
     return step.batches.load()
 
 
