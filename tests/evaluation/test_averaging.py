@@ -9,6 +9,7 @@ from ptn.errors import InputError
 from ptn.evaluation import scores
 from ptn.evaluation.averaging import averaged_over
 from ptn.geometry import similarity_warp
+from ptn.models import OnnxModel
 
 
 def network(name, **options):
@@ -83,6 +84,13 @@ def test_so_are_other_modules_and_other_numbers_of_origins():
         scores(nn.Flatten(), torch.zeros(1, 1, 20, 20), origins=5)
     with pytest.raises(InputError, match="origins must be 1 or 5; got 3"):
         scores(network("ptn_s"), torch.zeros(1, 1, 20, 30), origins=3)
+
+
+def test_an_onnx_file_takes_no_origin_whatever_was_exported(tmp_path):
+    pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
+    ptn.export_onnx(ptn.create_model("ptn_s", image_size=20), tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"model\.onnx is an ONNX file, which takes no origin: leave origins at 1"):
+        scores(OnnxModel(tmp_path / "model.onnx"), torch.zeros(1, 1, 20, 20), origins=5)
 
 
 def test_what_was_averaged_is_said():

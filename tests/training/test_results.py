@@ -9,6 +9,7 @@ from ptn.evaluation import evaluate
 from ptn.training import Run
 from ptn.training.fleet import train_fleet
 from ptn.training.recipe import Row
+from ptn.training.records import git_commit
 from ptn.training.reporters import summarise
 from ptn.training.results import conclude_run, measure_rows
 
@@ -37,7 +38,7 @@ def test_one_training_fills_rows_averaged_over_rotations_and_origins(recipe, dig
     assert f"around: {records[2].test_error:.2f}% error, averaged over 5 origins;" in said
 
 
-def test_how_long_a_later_test_takes_is_told_of_the_device_of_the_run_alone(recipe, digits):
+def test_a_later_test_says_where_it_was_and_how_long_it_took_on_the_device_of_the_run_alone(recipe, digits):
     run = Run(replace(recipe, rows=(Row("rotmnist", "alone"),)), digits, torch.device("cpu"))
     train_fleet([run])
     model, (left,) = conclude_run(run, digits.valid)
@@ -47,3 +48,6 @@ def test_how_long_a_later_test_takes_is_told_of_the_device_of_the_run_alone(reci
     assert here.test_error == elsewhere.test_error
     assert "test_seconds" in here.metrics
     assert "test_seconds" not in elsewhere.metrics
+    tested_with = {"git": git_commit(), "torch": torch.__version__, "device": left.device}
+    assert here.metrics["tested_with"] == elsewhere.metrics["tested_with"] == tested_with
+    assert elsewhere.device == "another"

@@ -10,6 +10,7 @@ from ptn.data import Dataset
 from ptn.data.digits import DIGIT_NAMES, DigitSpec, make_digits
 from ptn.data.quickstart import load_digits
 from ptn.training import SessionOptions, find_recipe, override, session, train_recipes
+from ptn.training.recipe import Row
 from ptn.training.records import read_records
 from ptn.training.reporters import PlainReporter
 
@@ -90,3 +91,40 @@ def test_networks_without_origins_need_no_images_without_clutter(made_digits, tm
     assert not any("origin" in name for name in record.metrics)
     assert {clutter for _, _, clutter in made_digits} == {3}
     assert 0 < record.metrics["valid_error"] <= 100
+
+
+@pytest.fixture
+def finished(made_digits, tmp_path):
+    """A recipe that was trained, the options to go on with, and the file that says that it is finished."""
+    recipe = replace(find_recipe("sim2mnist/ccnn_b/modern"), epochs=1, batch=20, precision="fp32")
+    options = SessionOptions(folder=tmp_path / "runs", resume=True)
+    train_recipes([recipe], options, PlainReporter())
+    return recipe, options, session.run_folder(recipe, options.folder) / "result.jsonl"
+
+
+@pytest.mark.parametrize("kept", [0, 40])
+def test_a_result_that_was_cut_off_while_it_was_written_is_written_again(finished, kept):
+    recipe, options, path = finished
+    whole = read_records(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    train_recipes([recipe], options, PlainReporter())
+    (again,) = read_records(path)
+    assert (again.row, again.status) == (whole[0].row, "done")
+
+
+def test_a_network_that_was_trained_on_other_data_is_not_tested_for_a_new_row(finished, monkeypatch):
+    recipe, options, path = finished
+    load, before = session.load_dataset, path.read_bytes()
+
+    def load_another(name, split, **settings):
+        dataset = load(name, split, **settings)
+        return replace(dataset, meta={**dataset.meta, "sha256": "another"})
+
+    monkeypatch.setattr(session, "load_dataset", load_another)
+    more = replace(recipe, rows=(*recipe.rows, Row("sim2mnist", "turned", 2)))
+    with pytest.raises(InputError, match=r"trained on another sim2mnist .* for turned: start over with --fresh"):
+        train_recipes([more], options, PlainReporter())
+    assert path.read_bytes() == before
+    monkeypatch.setattr(session, "load_dataset", load)
+    train_recipes([more], options, PlainReporter())
+    assert [(record.row, record.tta) for record in read_records(path)] == [("CCNN-B+", 1), ("turned", 2)]

@@ -21,3 +21,12 @@ def test_what_a_compiled_step_counts_is_what_was_seen(recipe, digits):
         if loss == 0.25:
             assert float(seen.loss_sum) == 1.75
     assert (int(seen.wrong), int(seen.count), int(seen.first_bad)) == (6, 4, 2)
+
+
+def test_checkpoints_have_the_loss_as_they_always_had(recipe, digits):
+    """A number without dimensions, which is restored in place."""
+    step = Run(recipe, digits, torch.device("cpu")).step
+    held = step.tensors()["loss_sum"]
+    assert held.shape == ()
+    held.copy_(torch.tensor(2.5))
+    assert step.loss_sum.tolist() == [2.5]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..geometry import similarity_warp
-from ..models import InferenceModel, PolarNetwork
+from ..models import InferenceModel, OnnxModel, PolarNetwork
 
 ORIGINS = (1, 5)
 """Over how many origins answers can be averaged: the one found, or that and its four neighbours."""
@@ -24,6 +24,8 @@ def check_averaging(model: nn.Module, *, rotations: int = 1, origins: int = 1) -
     if origins not in ORIGINS:
         raise InputError(f"origins must be {' or '.join(map(str, ORIGINS))}; got {origins}")
     network = model.model if isinstance(model, InferenceModel) else model
+    if origins > 1 and isinstance(network, OnnxModel):
+        raise InputError(f"{network.path} is an ONNX file, which takes no origin: leave origins at 1")
     if origins > 1 and not isinstance(network, PolarNetwork):
         name = getattr(getattr(network, "config", None), "name", type(network).__name__)
         raise InputError(

@@ -108,7 +108,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
     )
     if form == "modern":
         if dataset.startswith("sim2mnist") and options:
-            # digits reach no further than 36 pixels from their middle, and have nothing to tell within 2
+            # hardly a digit reaches further than 36 pixels from its middle, and none has much to tell within 2
             options = {"heatmap": "softplus", "r_min_px": 2.0, "r_max_px": 36.0}
             recipe = replace(recipe, model=ModelSpec(model, options), origin_jitter_px=4.0)
         # where digits lie in the middle, a predictor that learns from the start may settle on a part of them

@@ -41,6 +41,9 @@ def conclude_run(
     return model, records
 
 
+_OF_THE_RUN = ("together", "valid_error")  # metrics that are the same in all of its records
+
+
 def measure_rows(
     recipe: Recipe,
     rows: Sequence[Row],
@@ -52,10 +55,13 @@ def measure_rows(
 ) -> list[Record]:
     """The records of `rows` that a recipe has got since its run left the record `left` and the network `model`.
 
-    How long it takes is told where it is tested on the device of the run, which a record is about.
+    A record is about its run; `tested_with` says which commit, torch and device looked at the network later. How
+    long that took is told where the device is the run's.
     """
-    at_home = describe_device(next(model.parameters()).device) == left.device
-    kept = {name: left.metrics[name] for name in ("together", "valid_error") if name in left.metrics}
+    device = describe_device(next(model.parameters()).device)
+    at_home = device == left.device
+    kept: dict[str, Any] = {name: left.metrics[name] for name in _OF_THE_RUN if name in left.metrics}
+    kept["tested_with"] = {"git": git_commit(), "torch": torch.__version__, "device": device}
     records = []
     for row in rows:
         looks = {"rotations": row.rotations, "origins": row.origins}
@@ -175,7 +181,7 @@ def make_record(run: Run, row: Row | None, *, error: float | None, metrics: dict
         train_seconds=round(run.seconds, 3),
         seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,
         selection=recipe.selection,
-        data_sha256=str(run.data.train.meta.get("sha256", "")),
+        data_sha256=data_sha256(run.data.train),
         config=json.loads(json.dumps(recipe.to_dict())),
         config_sha256=recipe.sha256,
         git=git_commit(),
@@ -186,6 +192,11 @@ def make_record(run: Run, row: Row | None, *, error: float | None, metrics: dict
         started=run.started,
         status=status,
     )
+
+
+def data_sha256(train: Dataset | VoxelDataset) -> str:
+    """What a record says that its run was trained on."""
+    return str(train.meta.get("sha256", ""))
 
 
 def keep_weights(model: Model, run: Run, path: Path, *, error: float) -> None:

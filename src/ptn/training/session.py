@@ -19,7 +19,7 @@ from ..models import load_model
 from .fleet import FleetOutcome, out_of_memory, train_fleet
 from .recipe import DataSpec, Recipe
 from .records import Record, append_records, merge_records, read_records
-from .results import conclude_run, failed_records, keep_weights, looks_for_origins, measure_rows
+from .results import conclude_run, data_sha256, failed_records, keep_weights, looks_for_origins, measure_rows
 from .step import Parallel
 from .trainer import Progress, Run, RunData, prepare_device
 
@@ -150,6 +150,12 @@ def _add_rows(recipe: Recipe, options: SessionOptions, reporter: Reporter, data:
     rows = [row for row in recipe.rows if (row.table, row.row) not in tested]
     if not rows or left[0].status == "failed":
         return
+    trained_on = data.get(recipe.data, recipe.data.train, seed=recipe.seed)
+    if data_sha256(trained_on) != left[0].data_sha256:
+        raise InputError(
+            f"{folder} has a run that was trained on another {recipe.data.name} than there is now, so it cannot be "
+            f"tested for {rows[0].row}: start over with --fresh"
+        )
     prepare_device(recipe, options.device)
     model = load_model(folder / "weights.safetensors").to(options.device)
     test, clean = data.to_test_on(recipe)
@@ -210,11 +216,10 @@ def _is_finished(recipe: Recipe, options: SessionOptions) -> bool:
                 f"{folder} has a finished run in it: start over with --fresh, or keep it with --resume"
             )
         raise InputError(f"{folder} has a run in it: go on with --resume, or start over with --fresh")
-    if not (folder / "result.jsonl").exists():
-        return False
-    if any(record.config_sha256 != recipe.sha256 for record in read_records(folder / "result.jsonl")):
+    left = read_records(folder / "result.jsonl") if (folder / "result.jsonl").exists() else []
+    if any(record.config_sha256 != recipe.sha256 for record in left):
         raise InputError(f"{folder} has a finished run with other settings: start over with --fresh")
-    return True
+    return bool(left)  # a file without a whole record is what an interrupted write leaves
 
 
 def _keep_records(records: Sequence[Record], folder: Path, options: SessionOptions) -> None:

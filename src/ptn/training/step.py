@@ -141,7 +141,8 @@ class TrainingStep:
         for index, parameter in enumerate(parameters):
             for key, value in self.optimiser.state.get(parameter, {}).items():
                 held[f"optimiser.{index}.{key}"] = value
-        held |= {"count": self.count, "loss_sum": self.loss_sum, "wrong": self.wrong, "first_bad": self.first_bad}
+        loss_sum = self.loss_sum[0]  # without dimensions, as checkpoints have always had it
+        held |= {"count": self.count, "loss_sum": loss_sum, "wrong": self.wrong, "first_bad": self.first_bad}
         return held
 
     def _allocate_optimiser_state(self) -> None:
