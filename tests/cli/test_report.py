@@ -69,7 +69,8 @@ def test_a_folder_that_is_not_there_means_that_all_is_missing(ptn_cli, tmp_path)
     outcome = ptn_cli("report", "--results", tmp_path / "none")
     assert outcome.code == 0
     assert outcome.err == f"ptn: no records at {tmp_path / 'none'} yet: " + (
-        "`ptn train --results` and `ptn reproduce` write them\n"
+        "`ptn train --results` and `ptn reproduce` write them; "
+        "the repository has its own in results/ (see --results)\n"
     )
     assert outcome.out.count("## ") == outcome.out.count("(no finished runs yet)") == len(TABLES)
     assert "missing" in outcome.out

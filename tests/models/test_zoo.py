@@ -171,6 +171,7 @@ def test_options_are_listed_and_checked():
         (lambda p: ptn.create_model(None), "a model is named by a text"),
         (lambda p: ptn.create_model("ptn_b", pretrained=p / "x.bin"), "no weights at"),
         (lambda p: ptn.load_model(p / "x.safetensors"), "no weights at"),
+        (lambda p: ptn.load_model("ptn_b.sim2mnist"), r"create_model\('ptn_b.sim2mnist'\)"),
     ],
 )
 def test_mistakes_get_one_clear_line(call, says, tmp_path):

@@ -72,7 +72,8 @@ def report(
         return
     if not results.exists():
         print(
-            f"ptn: no records at {results} yet: `ptn train --results` and `ptn reproduce` write them",
+            f"ptn: no records at {results} yet: `ptn train --results` and `ptn reproduce` write them; "
+            "the repository has its own in results/ (see --results)",
             file=sys.stderr,
         )
     rows: list[dict[str, Any]]

@@ -306,6 +306,8 @@ def _is_head(ours: Tensor, saved: Tensor, classes: int) -> bool:
 
 def load_model(path: str | Path) -> Model:
     """The model in a weights file, ready to use."""
+    if str(path) in list_pretrained() and not Path(path).exists():
+        raise InputError(f"{path} comes with the package: create_model({str(path)!r}) loads it")
     return create_model(read_config(Path(path)).name, pretrained=path).eval()
 
 

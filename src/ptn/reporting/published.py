@@ -68,7 +68,7 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
             "Table 2: SIM2MNIST",
             {"sim2mnist": "SIM2MNIST"},
             (
-                "Despite the + of the paper's row names nothing is augmented, but in rows that say so.",
+                "Despite the + of the paper's row names nothing is augmented, except in rows that say so.",
                 "The paper does not say how its clutter was made. Ours is such that CCNN-B+ by the paper's recipe "
                 "makes about as many errors on the validation set as the paper has on its test set "
                 "(docs/sim2mnist.md).",
