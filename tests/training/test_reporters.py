@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ptn.training import Run
 from ptn.training.fleet import train_fleet
-from ptn.training.reporters import LiveReporter, PlainReporter, summarise
+from ptn.training.reporters import LiveReporter, PlainReporter, advice, summarise
 from ptn.training.results import conclude_run, failed_records
 
 
@@ -32,6 +32,20 @@ def test_a_log_gets_a_line_per_epoch_with_what_matters(run, digits, capsys):
         assert word in out[1]
     assert out[4] == summarise(records)
     assert f"{records[0].test_error:.2f}% error" in out[4]
+
+
+@pytest.mark.parametrize(("train_error", "told"), [(20.0, False), (60.0, False), (80.0, True), (100.0, True)])
+def test_a_run_that_has_hardly_learned_is_told_to_go_on(run, digits, capsys, train_error, told):
+    """Of ten classes about as frequent, guessing is wrong about nine in ten."""
+    train_fleet([run])
+    _, records = conclude_run(run, digits.valid)
+    run.history[-1]["train_error"] = train_error
+    PlainReporter().done(run, records)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == summarise(records)
+    assert (advice(run) is not None) == told == (len(lines) == 2)
+    if told:
+        assert "--epochs" in lines[1]
 
 
 def test_the_live_lines_end_with_the_result_and_show_the_cursor_again(run, digits):

@@ -13,6 +13,9 @@ from .trainer import Progress, Run
 
 LINES_PER_RUN = 20
 
+HARDLY_LEARNED = 0.8
+"""Of the error of guessing the most frequent class: above it a run is told to go on for longer."""
+
 
 def make_reporter() -> Reporter:
     """Live lines on a terminal, plain ones otherwise."""
@@ -30,6 +33,24 @@ def summarise(records: Sequence[Record]) -> str:
     source = first.metrics.get("source")
     on = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
     return f"{first.recipe} seed {first.seed} on {on}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
+
+
+def advice(run: Run) -> str | None:
+    """What to do about a run that has hardly begun to learn, where its test error alone might be misread."""
+    counts = run.data.train.labels.bincount()
+    guessing = 100 * (1 - counts.max().item() / counts.sum().item())
+    error = run.history[-1]["train_error"]
+    if error < HARDLY_LEARNED * guessing:
+        return None
+    return (
+        f"in its last epoch it was wrong about {error:.0f}% of its training images, guessing would be about "
+        f"{guessing:.0f}%: it has hardly begun to learn, so train for longer (--epochs)"
+    )
+
+
+def _with_advice(run: Run, line: str) -> str:
+    more = advice(run)
+    return line if more is None else f"{line}\n{run.recipe.name} seed {run.recipe.seed}: {more}"
 
 
 def _speed(run: Run) -> float:
@@ -62,7 +83,7 @@ class PlainReporter:
         )
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        print(summarise(records), flush=True)
+        print(_with_advice(run, summarise(records)), flush=True)
 
     def failed(self, run: Run, reason: str) -> None:
         print(f"failed: {reason}", flush=True)
@@ -102,7 +123,7 @@ class LiveReporter:
         self.bars.update(self.tasks[id(run)], completed=progress.epoch, state=state)
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        self._end(run, summarise(records))
+        self._end(run, _with_advice(run, summarise(records)))
 
     def failed(self, run: Run, reason: str) -> None:
         self._end(run, f"failed: {reason}")
