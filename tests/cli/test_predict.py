@@ -41,6 +41,19 @@ def test_a_line_for_each_image(ptn_cli, weights, pictures):
     assert outcome.out.splitlines() == [f"{path}\tbee\t75.0%" for path in pictures]
 
 
+def test_images_that_are_strange_to_the_network_are_named(ptn_cli, tmp_path):
+    """The networks that come with the package learned from white digits on black."""
+    digit = np.zeros((28, 28), dtype=np.uint8)
+    digit[4:24, 13:15] = 255
+    for name, picture in (("known", digit), ("inverted", 255 - digit), ("again", 255 - digit)):
+        Image.fromarray(picture).save(tmp_path / f"{name}.png")
+    assert ptn_cli("predict", "ptn_b.rotmnist", tmp_path / "known.png").err == ""
+    outcome = ptn_cli("predict", "ptn_b.rotmnist", tmp_path / "known.png", tmp_path / "inverted.png")
+    assert outcome.code == 0
+    assert f"{tmp_path / 'inverted.png'} is much brighter" in outcome.err
+    assert "again.png and 1 more are" in ptn_cli("predict", "ptn_b.rotmnist", tmp_path).err
+
+
 def test_top_names_more_classes(ptn_cli, weights, pictures):
     outcome = ptn_cli("predict", weights, pictures[0], "--top", 2)
     assert outcome.out == f"{pictures[0]}\tbee\t75.0%\tcow\t16.7%\n"

@@ -55,7 +55,7 @@ def predict_images(
     suffix is named on standard error. A file that cannot be read is a line there; the others are predicted, and the
     exit status is 2.
     """
-    from ..evaluation import file_kind, open_weights, predict_files
+    from ..evaluation import file_kind, is_strange, open_weights, predict_files
     from ..evaluation.compute import choose_device, default_batch
     from .progress import show_progress
 
@@ -66,6 +66,7 @@ def predict_images(
     targets = {} if overlay is None else _targets(found, overlay)
     step = default_batch(network.model.input_shape)
     rows: list[dict[str, Any]] = []
+    strange: list[Path] = []
     explanation = ""
     # lines as they come are progress enough
     with show_progress("predicting") if as_json else nullcontext() as report:
@@ -82,6 +83,8 @@ def predict_images(
                 device=place,
             )
             for prediction in predictions:
+                if is_strange(network.model, prediction.image):
+                    strange.append(prediction.path)
                 target = targets.get(prediction.path)
                 if target is not None:
                     _write_overlay(prediction, target)
@@ -97,6 +100,13 @@ def predict_images(
                 report(start + len(chosen), len(files))
     if as_json:
         print(json.dumps(rows, indent=2))
+    if strange:
+        named = f"{strange[0]} is" if len(strange) == 1 else f"{strange[0]} and {len(strange) - 1} more are"
+        print(
+            f"ptn: {named} much brighter or darker than the images that the network learned from: do not rely on "
+            "what it says; perhaps they have to be inverted",
+            file=sys.stderr,
+        )
     if explanation:
         print(f"ptn: overlays are in {overlay}: {explanation}", file=sys.stderr)
     if any("error" in row for row in rows):

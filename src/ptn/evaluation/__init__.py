@@ -5,7 +5,7 @@ from .azimuth import AZIMUTHS, accuracy_by_azimuth
 from .classify import DivergedError, Evaluation, ensemble_scores, evaluate, origin_error_px, scores
 from .consistency import Answers, Point
 from .layers import LayerError
-from .predict import Fault, FileKind, Prediction, file_kind, overlay, predict_files
+from .predict import Fault, FileKind, Prediction, file_kind, is_strange, overlay, predict_files
 from .weights import Weights, open_weights
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ensemble_scores",
     "evaluate",
     "file_kind",
+    "is_strange",
     "open_weights",
     "origin_error_px",
     "overlay",

@@ -15,12 +15,15 @@ from ..data.formats import mesh
 from ..data.mesh_files import read_voxels, seen_from_above
 from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
 from ..errors import InputError, check_choice
-from ..models import InferenceModel, Model, OnnxModel
+from ..models import InferenceModel, Model, Network, OnnxModel
 from .classify import check_finite
 from .compute import default_batch, made_ready, placement, precision_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+STRANGE = 2.0
+"""From how many deviations on an image is strange to a network: see `is_strange`."""
 
 # Overlays are enlarged by a whole factor to about this many pixels.
 _OVERLAY_PX = 384
@@ -110,6 +113,17 @@ def predict_files(
         if images:
             predictions += _predict(ready, classes, readable, torch.stack(images), top)
     return predictions, faults
+
+
+def is_strange(model: Model | OnnxModel, image: Tensor) -> bool:
+    """Whether `image` uint8 (C, H, W) is much brighter or darker than what `model` learned from, say inverted.
+
+    By more than `STRANGE` deviations of a training pixel, on average. To models without these nothing is strange.
+    """
+    if not isinstance(model, Network) or len(model.input_shape) != 3:
+        return False
+    mean, std = (model.get_buffer(name).cpu() for name in ("mean", "std"))
+    return bool(((image.flatten(1).float().mean(dim=1) / 255 - mean).abs() > STRANGE * std).all())
 
 
 class FileKind(NamedTuple):

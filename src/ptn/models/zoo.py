@@ -112,6 +112,7 @@ def create_model(
     Args:
         num_classes: None takes what the pretrained weights have, else 10.
         image_size: a number or (H, W), for voxels the side of the cube; None takes what the weights have, else 28.
+            Weights for another size load, as a place to start training from.
         in_channels: None takes what the weights have, else 1.
         pretrained: a tag of shipped weights ("rotmnist", also as part of the name: "ptn_b.rotmnist"), or the
             path of a `.safetensors` file that `save_weights` wrote. Another number of classes than theirs
