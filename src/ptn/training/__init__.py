@@ -1,8 +1,9 @@
 """Where recipes become weights and records."""
 
-from .recipe import Recipe, override, parse_setting, recipe_from_dict
+from .recipe import Recipe
 from .recipes import find_recipe, recipe_names
 from .session import SessionOptions, train_recipes, with_seeds
+from .settings import override, parse_setting, recipe_from_dict
 from .trainer import Run, RunData
 from .variants import vary
 

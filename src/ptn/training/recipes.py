@@ -19,8 +19,8 @@ from .recipe import (
     Recipe,
     Row,
     ScheduleSpec,
-    recipe_from_dict,
 )
+from .settings import recipe_from_dict
 
 AVERAGED = 8
 """Rotations that the ++ rows average over."""

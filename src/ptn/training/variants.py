@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
-from .recipe import Recipe, override
+from .recipe import Recipe
+from .settings import override
 
 
 def vary(recipe: Recipe, choices: Mapping[str, Sequence[Any]]) -> list[Recipe]:
