@@ -92,6 +92,25 @@ def test_the_predictor_starts_at_the_middle_exactly_and_can_learn(activation):
     assert model.head.weight.grad.abs().max() > 0
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("turns", [1, 4])
+def test_with_four_turns_the_origin_turns_by_quarters_as_the_image_does(activation, turns):
+    predictor = OriginPredictor(ConvBlock(1, 8, stride=2), 8, activation=activation, turns=turns).double().eval()
+    nn.init.normal_(predictor.head.weight)
+    images = torch.rand(5, 1, 15, 15, dtype=torch.float64)
+    upright, turned = predictor(images), predictor(images.rot90(1, (2, 3)))
+    x, y = upright.origin.unbind(dim=1)
+    assert torch.allclose(turned.origin, torch.stack((y, -x), dim=1)) == (turns == 4)
+    assert torch.allclose(turned.heatmap, upright.heatmap.rot90(1, (1, 2))) == (turns == 4)
+
+
+def test_turns_that_cannot_be_say_so():
+    with pytest.raises(InputError, match="origin_turns must be 1 or 4; got 2"):
+        OriginPredictor(nn.Identity(), 1, turns=2)
+    with pytest.raises(InputError, match="square images; got 4×6"):
+        OriginPredictor(nn.Identity(), 1, turns=4)(torch.rand(1, 1, 4, 6))
+
+
 def test_jitter_moves_origins_by_up_to_its_pixels_in_training_only():
     jitter = OriginJitter(2.0)
     origin = torch.zeros(4000, 2)

@@ -137,7 +137,7 @@ def test_weights_of_a_sum_keep_their_members_apart(tmp_path):
 
 def test_options_are_listed_and_checked():
     assert "heatmap" in list_options("ptn_b")
-    assert not {"heatmap", "heatmap_bias", "origin"} & set(list_options("pcnn_b"))
+    assert not {"heatmap", "heatmap_bias", "origin_turns", "origin"} & set(list_options("pcnn_b"))
     assert list_options("resnet32") == ["dropout"]
 
 
@@ -163,6 +163,7 @@ def test_options_are_listed_and_checked():
         (lambda p: ptn.create_model("ptn_b", two_stream="no"), "two_stream must be True or False"),
         (lambda p: ptn.create_model("ptn_b", angle_stride=0), "angle_stride must be a whole number of at least 1"),
         (lambda p: ptn.create_model("ptn_b", heatmap_bias=0.0), "heatmap_bias must be a positive number"),
+        (lambda p: ptn.create_model("ptn_b", origin_turns=3), "origin_turns must be 1 or 4"),
         (lambda p: ptn.create_model("cylindrical", origin="lerned"), "did you mean 'learned'"),
         (lambda p: ptn.create_model("ptn_b", num_classes="7"), "num_classes must be a whole number"),
         (lambda p: ptn.create_model("ptn_b", in_channels=1.5), "in_channels must be a whole number"),

@@ -95,13 +95,24 @@ class OriginPredictor(nn.Module):
     (N, C, H, W) -> Location. The 1×1 convolution starts with weights 0 and `bias`, so that the first origin is
     the middle of the image. The larger the bias, the longer the heatmap stays broad, and the origin in the middle.
     Keep weight decay off it: its sum is what the centroid is divided by.
+
+    With 4 `turns` the heatmap is the mean of those of the image turned by quarters, each turned back: when the
+    image turns by a quarter, so does the origin, exactly, whatever the predictor has seen in training.
     """
 
     def __init__(
-        self, body: nn.Module, channels: int, *, activation: HeatmapActivation = "softplus", bias: float = 1.0
+        self,
+        body: nn.Module,
+        channels: int,
+        *,
+        activation: HeatmapActivation = "softplus",
+        bias: float = 1.0,
+        turns: int = 1,
     ) -> None:
         super().__init__()
         check_choice("heatmap activation", activation, ACTIVATIONS)
+        if turns not in (1, 4):
+            raise InputError(f"origin_turns must be 1 or 4; got {turns}")
         if not (math.isfinite(bias) and bias > 0):
             raise InputError(f"heatmap_bias must be a positive number; got {bias}")
         self.body = body
@@ -109,10 +120,21 @@ class OriginPredictor(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, bias)  # type: ignore[arg-type]
         self.activation: HeatmapActivation = activation
+        self.turns = turns
 
     def forward(self, x: Tensor) -> Location:
-        heatmap = activate_heatmap(self.head(self.body(x)), self.activation)
+        heatmap = self._draw(x) if self.turns == 1 else self._draw_turned(x)
         return Location(centroid(heatmap), heatmap)
+
+    def _draw(self, x: Tensor) -> Tensor:
+        return activate_heatmap(self.head(self.body(x)), self.activation)
+
+    def _draw_turned(self, x: Tensor) -> Tensor:
+        if x.shape[-2] != x.shape[-1]:
+            raise InputError(f"origin_turns=4 takes square images; got {x.shape[-2]}×{x.shape[-1]}")
+        turned = torch.cat([x.rot90(turn, (2, 3)) for turn in range(self.turns)])
+        parts = self._draw(turned).chunk(self.turns)
+        return torch.stack([part.rot90(-turn, (1, 2)) for turn, part in enumerate(parts)]).mean(dim=0)
 
 
 class OriginJitter(RandomLayer):

@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -69,6 +69,7 @@ def polar(
     padding: Padding = "zeros",
     heatmap: HeatmapActivation = "softplus",
     heatmap_bias: float = 1.0,
+    origin_turns: int = 1,
     origin_jitter_px: float | None = None,
     wrap: bool = True,
     kernel: int | None = None,
@@ -79,8 +80,9 @@ def polar(
     """PTN (a learned origin) and PCNN (the middle of the image): a stack on the polar image.
 
     By default the polar image has the size of the image, stack L twice the angles; a learned origin is
-    jittered by 2 pixels in training. `angle_stride` is that of the first convolution along the angle, where there
-    are more angles than its kernels can look over. With `two_stream` the same stack looks at the image itself too.
+    jittered by 2 pixels in training. With 4 `origin_turns` it turns by quarters as the image does. `angle_stride`
+    is that of the first convolution along the angle, where there are more angles than its kernels can look over.
+    With `two_stream` the same stack looks at the image itself too.
     """
     height, width = image_size
     rows = 2 * height if stack == "l" else height
@@ -93,7 +95,9 @@ def polar(
             r_max_px=r_max_px,
             law=law,
         ),
-        make_predictor(stack, in_channels, image_size, heatmap, bias=heatmap_bias) if learned else None,
+        make_predictor(stack, in_channels, image_size, activation=heatmap, bias=heatmap_bias, turns=origin_turns)
+        if learned
+        else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
         interpolation=interpolation,
         padding=padding,
@@ -116,22 +120,20 @@ def polar(
     )
 
 
-def make_predictor(
-    stack: Stack, in_channels: int, image_size: ImageSize, heatmap: HeatmapActivation, *, bias: float = 1.0
-) -> OriginPredictor:
-    """The paper's origin predictors.
+def make_predictor(stack: Stack, in_channels: int, image_size: ImageSize, **options: Any) -> OriginPredictor:
+    """The paper's origin predictors, with the `options` of `OriginPredictor`.
 
     Three blocks of 20, stride 2 on the first, on the first two at 96 pixels. Before a ResNet32, 8 residual
     convolutions of 16 behind a stem, stride 2 on the first.
     """
     if stack == "resnet32":
         body = Blocks(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
-        return OriginPredictor(body, 16, activation=heatmap, bias=bias)
+        return OriginPredictor(body, 16, **options)
     halved = min(3, max(1, halvings(image_size)))
     strides = (2,) * halved + (1,) * (3 - halved)
     channels = (in_channels, 20, 20)
     blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip(channels, strides, strict=True)]
-    return OriginPredictor(Blocks(*blocks), 20, activation=heatmap, bias=bias)
+    return OriginPredictor(Blocks(*blocks), 20, **options)
 
 
 def stn(

@@ -123,7 +123,7 @@ def polarize(
     learned = origin == "learned"
     transformer = PolarTransformer(
         PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
-        make_predictor("b", in_channels, size, heatmap) if learned else None,
+        make_predictor("b", in_channels, size, activation=heatmap) if learned else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
         interpolation=interpolation,
         padding=padding,

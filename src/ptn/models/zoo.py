@@ -20,12 +20,15 @@ from .timm_networks import is_timm, timm_builder, timm_options
 
 WEIGHTS = Path(__file__).parent / "weights"
 
+# options of an origin predictor, which a network without one does not have
+_NO_PREDICTOR: dict[str, Any] = {"heatmap": "linear", "heatmap_bias": 1.0, "origin_turns": 1}
+
 _BUILDERS: dict[str, Callable[..., Network]] = {
     "ptn_s": partial(builders.polar, stack="s", origin="learned"),
     "ptn_b": partial(builders.polar, stack="b", origin="learned"),
     "ptn_l": partial(builders.polar, stack="l", origin="learned"),
-    "pcnn_s": partial(builders.polar, stack="s", origin="center", heatmap="linear", heatmap_bias=1.0),
-    "pcnn_b": partial(builders.polar, stack="b", origin="center", heatmap="linear", heatmap_bias=1.0),
+    "pcnn_s": partial(builders.polar, stack="s", origin="center", **_NO_PREDICTOR),
+    "pcnn_b": partial(builders.polar, stack="b", origin="center", **_NO_PREDICTOR),
     "ccnn_s": partial(builders.plain, stack="s"),
     "ccnn_b": partial(builders.plain, stack="b"),
     "stn_s": partial(builders.stn, stack="s"),
