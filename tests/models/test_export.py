@@ -181,6 +181,13 @@ def test_every_network_can_be_exported_both_ways(name, tmp_path, lively_model):
 
 
 @pytest.mark.slow
+def test_an_origin_that_turns_with_the_image_is_exported_too(tmp_path, lively_model):
+    model = lively_model("ptn_s", image_size=20, origin_turns=4)
+    assert ptn.export_onnx(model, tmp_path / "model.onnx").difference <= 1e-4
+    assert ptn.export_torch(model, tmp_path / "model.pt2").difference <= 1e-4
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [18, 20, 25])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
 def test_every_interpolation_can_be_exported(opset, interpolation, tmp_path, lively_model):

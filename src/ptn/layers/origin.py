@@ -133,7 +133,7 @@ class OriginPredictor(nn.Module):
         if x.shape[-2] != x.shape[-1]:
             raise InputError(f"origin_turns=4 takes square images; got {x.shape[-2]}×{x.shape[-1]}")
         turned = torch.cat([x.rot90(turn, (2, 3)) for turn in range(self.turns)])
-        parts = self._draw(turned).chunk(self.turns)
+        parts = self._draw(turned).unflatten(0, (self.turns, x.shape[0]))
         return torch.stack([part.rot90(-turn, (1, 2)) for turn, part in enumerate(parts)]).mean(dim=0)
 
 
