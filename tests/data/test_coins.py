@@ -18,7 +18,7 @@ def picture():
 
 
 def ellipse(across, down):
-    """A bright ellipse with a relief of stripes at column 50 and row 40, on a ground that gets brighter to the right."""
+    """A bright ellipse with stripes, at column 50 and row 40, on a ground that gets brighter to the right."""
     x, y = torch.arange(100.0, dtype=torch.float64) - 50, torch.arange(80.0, dtype=torch.float64)[:, None] - 40
     distance = torch.hypot(x / across, y / down)
     cover = ((1 - distance) * min(across, down) + 0.5).clamp(0, 1)

@@ -188,9 +188,9 @@ def write_example(
 ) -> None:
     """Write a folder of images to train on, 64×64, made from photographs that come with scikit-image.
 
-    coins: eight coins at any angle, large and small, anywhere on brick, grass and gravel; which coin is it?
-    textures: patches of brick, grass and gravel, turned by any angle and enlarged by 1 to 2. What is behind the coins,
-    and the patches, come from parts of the photographs that do not touch for training, validation and test.
+    coins: eight coins at any angle, large and small, anywhere on brick, grass and gravel. textures: patches of
+    brick, grass and gravel, turned by any angle and enlarged by 1 to 2. Patches, and what is behind the coins, come
+    from parts of the photographs that do not touch for training, validation and test.
     """
     from ..data import examples
 

@@ -1,8 +1,8 @@
 """Coins on brick, grass and gravel: at any angle, of any size within a factor of two, anywhere. They have a middle.
 
-Eight coins with heads in profile are cut out of one photograph along their outlines, and brought into the same light, or
-their tone would tell them apart. What an image to test on has in common with one to train on is the coin itself: its
-pose is another, and the ground comes from another part of its photograph.
+Eight coins with heads in profile are cut out of one photograph along their outlines, and brought into the same
+light, or their tone would tell them apart. What an image to test on has in common with one to train on is the coin
+itself: its pose is another, and the ground comes from another part of its photograph.
 """
 
 import math
@@ -27,7 +27,7 @@ _FINER = 3  # a coin is drawn on a canvas so much finer, and averaged: it is shr
 
 
 class Place(NamedTuple):
-    """Where a coin is in the photograph: its middle, and a radius within which there is it and bare ground alone."""
+    """Where a coin is in the photograph: its middle, and a radius within which there is nothing else but ground."""
 
     x: int
     y: int
@@ -44,11 +44,11 @@ COINS = {
     "scarf": Place(301, 263, 30),
     "visor": Place(271, 119, 29),
 }
-"""By what the head on them wears, or looks to."""
+"""Named after what the heads wear, as far as it can be seen."""
 
 
 def draw_coins(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
-    """`count` images (count, 64, 64) of one coin, as many on each ground, from the part of it that belongs to `split`.
+    """`count` images (count, 64, 64) of one coin, on each ground in turn, from the part of it that `split` has.
 
     Sizes are uniform by their logarithm, places uniform among those where the coin is whole.
     """
@@ -72,7 +72,7 @@ def draw_coins(name: str, split: str, count: int, generator: torch.Generator) ->
 
 
 def cut_out(picture: Tensor, place: Place) -> tuple[Tensor, float]:
-    """A coin (2, h, w) on nothing: its light, and how far it covers each pixel; and the radius of all of it in pixels."""
+    """A coin on nothing (2, h, w), light and how far it covers each pixel, and how far it reaches in pixels."""
     outline = find_outline(picture, place)
     steps = torch.arange(-place.reach, place.reach + 1, dtype=picture.dtype)
     angle = torch.atan2(steps[:, None], steps) * (_ANGLES / (2 * math.pi)) % _ANGLES
@@ -91,7 +91,8 @@ def cut_out(picture: Tensor, place: Place) -> tuple[Tensor, float]:
 def find_outline(picture: Tensor, place: Place) -> Tensor:
     """The radius in pixels at which a coin ends, (angles,) as a polar image counts them.
 
-    At each angle that is the last point at least as bright as midway between the coin and the ground there, smoothed.
+    At each angle that is the last point at least as bright as midway between coin and ground, smoothed, and half a
+    pixel less, so that no ground comes along.
     """
     height, width = picture.shape
     grid = PolarGrid(_ANGLES, 4 * place.reach, r_max_px=place.reach, law="linear")

@@ -40,8 +40,8 @@ def photograph(name: str) -> Tensor:
 
 
 def cut_patches(ground: Tensor, count: int, strip: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """`count` patches (count, 64, 64) of a photograph (H, W), turned by any angle and enlarged by 1 to 2, from between
-    two columns of it."""
+    """`count` patches (count, 64, 64) of a photograph (H, W), turned by any angle and enlarged by 1 to 2, from
+    between two columns of it."""
     height, width = ground.shape
     draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
     rotation = 2 * math.pi * draws[0]
