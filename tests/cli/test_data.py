@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,20 @@ def test_a_picture_that_cannot_be_written_is_named(ptn_cli, folders, place):
     assert ".part" not in outcome.err
 
 
+@pytest.mark.parametrize("folder", [None, "photos"])
+def test_an_example_is_written_to_a_folder_of_its_name_or_the_one_given(ptn_cli, folders, monkeypatch, folder):
+    pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")
+    from ptn.data import examples
+
+    few = replace(examples.EXAMPLES["textures"], counts={"train": 2, "test": 1})
+    monkeypatch.setitem(examples.EXAMPLES, "textures", few)
+    outcome = ptn_cli("data", "example", "textures", *[folder] * (folder is not None))
+    assert outcome.code == 0
+    name = folder or "textures"
+    assert outcome.out == f"{name}: 9 images of brick, grass, gravel (train 6, test 3)\n"
+    assert len(list((folders / name).rglob("*.png"))) == 9
+
+
 def test_a_fetch_that_fails_leaves_nothing(ptn_cli, folders, monkeypatch):
     remote = Remote("toy/file.gz", ("http://127.0.0.1:9/file.gz",), None)
     monkeypatch.setattr("ptn.data.remotes.remotes_of", lambda name: (remote,))
@@ -147,6 +162,7 @@ def test_a_fetch_that_fails_leaves_nothing(ptn_cli, folders, monkeypatch):
         (("show", "mnist"), "get it with: ptn data fetch mnist"),
         (("fetch", "mnits"), "did you mean 'mnist'"),
         (("fetch", "quickstart"), "pip install 'ptn[data]'"),
+        (("example", "photos"), "unknown example 'photos'. Known: coins, textures"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(ptn_cli, folders, arguments, message):

@@ -5,7 +5,7 @@ A page is read from top to bottom. Comments above a block say how it is run:
     <!-- not run: REASON -->    not at all; commands are still checked to exist
     <!-- slow -->               Python that takes longer than a quick test may; commands always do
     <!-- first                  commands that the reader has run elsewhere, run before the next block
-    ptn data example photos
+    ptn data example coins photos
     -->
 """
 

@@ -176,19 +176,29 @@ def show_set(
 
 
 def write_example(
-    folder: Annotated[Path, typer.Argument(help="Where to write it: a folder that is new or empty.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the patches.")] = 0,
+    name: Annotated[str, typer.Argument(help="coins or textures.", show_default=False)],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Where to write it: a folder that is new or empty; by default one of that name.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of poses and patches.")] = 0,
 ) -> None:
-    """Write a folder of images to train on: patches of photographs of brick, grass and gravel.
+    """Write a folder of images to train on, 64×64, made from photographs that come with scikit-image.
 
-    Turned by any angle and enlarged by 1 to 2, 64×64; training, validation and test patches come from parts of the
-    photographs that do not touch.
+    coins: eight coins at any angle, large and small, anywhere on brick, grass and gravel. textures: patches of
+    brick, grass and gravel, turned by any angle and enlarged by 1 to 2. Patches, and what is behind the coins, come
+    from parts of the photographs that do not touch for training, validation and test.
     """
-    from ..data.textures import CLASSES, PATCHES, write_textures
+    from ..data import examples
 
-    count = write_textures(folder, seed=seed)
-    parts = ", ".join(f"{split} {count * len(CLASSES)}" for split, count in PATCHES.items())
-    print(f"{folder}: {count} images of {', '.join(CLASSES)} ({parts})")
+    target = folder or Path(name)
+    example = examples.write_example(name, target, seed=seed)
+    sizes = {split: count * len(example.classes) for split, count in example.counts.items()}
+    parts = ", ".join(f"{split} {size}" for split, size in sizes.items())
+    print(f"{target}: {sum(sizes.values())} images of {', '.join(example.classes)} ({parts})")
 
 
 def _load(info: "DatasetInfo", split: str, doing: str) -> "Dataset | VoxelDataset":
