@@ -298,7 +298,13 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     *(
         _unpublished("generalisation", row, model, "modern", dataset=dataset)
         for dataset in TABLES["generalisation"].datasets
-        for row, model in (("PTN-B", "ptn_b"), ("PCNN-B", "pcnn_b"), ("CCNN-B", "ccnn_b"), ("STN-B", "stn_b"))
+        for row, model in (
+            ("PTN-B", "ptn_b"),
+            ("PTN-B, origin turns", "ptn_b"),
+            ("PCNN-B", "pcnn_b"),
+            ("CCNN-B", "ccnn_b"),
+            ("STN-B", "stn_b"),
+        )
     ),
     *_svhn("svhn", (2.82, 0.07), (2.25, 0.15)),
     *_svhn("rotsvhn", (7.90, 0.14), (9.83, 0.29)),

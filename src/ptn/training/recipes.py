@@ -200,7 +200,15 @@ def _generalisation() -> Iterator[Recipe]:
         for family, title in _TITLES.items():
             rows = (Row("generalisation", f"{title}-B"),)
             data = DataSpec(dataset, valid="valid")
-            yield _digit_recipe(dataset, f"{family}_b", "modern", turned=False, rows=rows, data=data)
+            recipe = _digit_recipe(dataset, f"{family}_b", "modern", turned=False, rows=rows, data=data)
+            yield recipe
+            if family == "ptn":
+                yield replace(
+                    recipe,
+                    name=f"{recipe.name}/turns",
+                    model=ModelSpec("ptn_b", {**recipe.model.options, "origin_turns": 4}),
+                    rows=(Row("generalisation", "PTN-B, origin turns"),),
+                )
 
 
 def _voxels() -> Iterator[Recipe]:
