@@ -153,7 +153,7 @@ def _rotated_mnist() -> Iterator[Recipe]:
     recipe = _digit_recipe("rotmnist", "ptn_l", "modern", turned=True, rows=large, dropout=0.3)
     yield replace(
         recipe,
-        model=ModelSpec("ptn_l", {"heatmap": "softplus"}),
+        model=ModelSpec("ptn_l", {"heatmap": "softplus", "origin_turns": 4}),
         augment=replace(recipe.augment, stretch=(0.8, 1.25)),
     )
 
