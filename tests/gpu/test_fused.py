@@ -167,7 +167,7 @@ def test_a_captured_graph_replays_on_new_values(to_images):
     def step():
         warped = similarity_warp(images, rotation=turn, scale=scale, interpolation="bicubic")
         polar = polar_sample(warped, origin, grid, phase=0.3, check_finite=False)
-        return polar, *torch.autograd.grad(polar.square().sum(), inputs)
+        return polar.detach(), *torch.autograd.grad(polar.square().sum(), inputs)
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

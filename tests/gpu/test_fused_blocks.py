@@ -42,38 +42,52 @@ def chains(model):
 
 
 def apart(found, wanted):
-    return float((found.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-12))
+    found, wanted = found.detach().double(), wanted.detach().double()
+    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-12))
+
+
+def outcome(chain, images, grad):
+    """The output of a chain, its gradients and its running averages, by name.
+
+    The bias of a convolution is left out: the norm after it takes it away, its gradient is nothing but rounding.
+    """
+    given = images.clone().requires_grad_()
+    output = chain(given)
+    output.backward(grad.to(output))
+    biases = {f"{name}.bias" for name, module in chain.named_modules() if isinstance(module, torch.nn.Conv2d)}
+    found = {"output": output, "input": given.grad} | dict(chain.named_buffers())
+    return found | {name: p.grad for name, p in chain.named_parameters() if name not in biases}
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_chain_agrees_with_float64(name, precision):
-    """Its output, its gradients and its running averages."""
-    tolerance = {"ieee": 1e-5, "tf32": 1e-2, "bf16": 6e-2}[precision]
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    """At least half as well as PyTorch's own kernels do.
+
+    A value near zero that rounding takes to the other side of a ReLU changes gradients by far more than rounding
+    does, so no fixed tolerance tells an error from chance; a pixel left out at the border would be 3% off or more.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     model, size = create(name)
     model.cuda().train()
     for where, chain in chains(model):
         channels = next(m for m in chain.modules() if isinstance(m, torch.nn.Conv2d)).in_channels
-        exact = copy.deepcopy(chain).double()
+        exact, plain = copy.deepcopy(chain).double(), copy.deepcopy(chain)
         fuse_blocks(chain)
-        x = torch.randn(16, channels, size, size, device="cuda")
-        given, wanted_from = x.clone().requires_grad_(), x.double().requires_grad_()
+        images = torch.randn(16, channels, size, size, device="cuda")
+        grad = torch.randn_like(plain.eval()(images).detach())
+        plain.train()
+        wanted = outcome(exact, images.double(), grad)
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-            found = chain(given)
-        wanted = exact(wanted_from)
-        grad = torch.randn_like(wanted)
-        found.backward(grad.to(found))
-        wanted.backward(grad)
-        theirs = dict(exact.named_parameters()) | dict(exact.named_buffers())
-        differences = {"output": apart(found, wanted), "input": apart(given.grad, wanted_from.grad)}
-        differences |= {n: apart(p.grad, theirs[n].grad) for n, p in chain.named_parameters() if p.grad is not None}
-        differences |= {n: apart(b, theirs[n]) for n, b in chain.named_buffers()}
-        assert {n: d for n, d in differences.items() if not d < tolerance} == {}, where
+            ours, theirs = outcome(chain, images, grad), outcome(plain, images, grad)
+        apart_by = {n: (apart(ours[n], wanted[n]), apart(theirs[n], wanted[n])) for n in wanted}
+        assert apart_by["output"][0] < {"ieee": 1e-5, "tf32": 1e-2, "bf16": 6e-2}[precision], where
+        assert {n: (a, b) for n, (a, b) in apart_by.items() if not a < max(2 * b, 5e-3)} == {}, where
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_equal_inputs_give_equal_bits_and_evaluation_agrees(name):
+    torch.backends.cudnn.allow_tf32 = False
     model, size = create(name)
     model.cuda().train()
     fuse_blocks(model)
@@ -91,10 +105,11 @@ def test_equal_inputs_give_equal_bits_and_evaluation_agrees(name):
     with torch.no_grad():
         ours = model(images)
         fuse_blocks(model, False)
-        assert torch.allclose(ours, model(images), atol=2e-3)
+        assert apart(ours, model(images)) < 1e-3
 
 
 @pytest.mark.parametrize("two_stream", [False, True])
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 def test_it_compiles_into_one_graph(two_stream):
     model = ptn.create_model("ptn_b", two_stream=two_stream).cuda().train()
     fuse_blocks(model)
@@ -102,7 +117,7 @@ def test_it_compiles_into_one_graph(two_stream):
     for random in ptn.layers.random_layers(model):
         random.noise = torch.rand(random.noise_shape(32), device="cuda")
     compiled = torch.compile(model, fullgraph=True, dynamic=False)
-    assert apart(compiled(images).detach(), model(images).detach()) < 1e-3
+    assert apart(compiled(images), model(images)) < 1e-3
 
 
 def test_compiled_it_is_still_fused():

@@ -11,7 +11,7 @@ from . import kernels
 from .layer import Layer, conv_tile, width_of
 
 # elements of one program of the kernels that touch each only once
-_ELEMENTS = 4096
+_ELEMENTS = 2048
 
 
 class Relu(NamedTuple):

@@ -91,19 +91,21 @@ class Tile:
 def conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
     """The tile for convolutions that sum runs of `products` into `channels` of so many pixels, either way."""
     depth = min((16, 32, 64), key=lambda tile: triton.cdiv(products, tile) * (tile + 8))
-    if channels > 32:
+    if channels > 64:
         return _fit(Tile(64, depth), dtype)
-    return _fit(Tile(256 if channels <= 16 and pixels >= _MANY else 128, depth), dtype)
+    stages = 2 if products <= depth == 64 and channels <= 32 else 3
+    return _fit(Tile(256 if channels <= 16 and pixels >= _MANY else 128, depth, stages=stages), dtype)
 
 
 def weight_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
-    """The tile for the gradient of a row of weights, `products` × `channels`, over so many pixels."""
-    depth = min(128 if channels <= 32 or products <= 128 else 64, width_of(products))
-    warps = 8 if depth == 128 else 4
-    if pixels >= _MANY:
-        return _fit(Tile(128, depth, warps, shares=192), dtype)
-    few = Tile(64, depth, warps, shares=96) if pixels >= _MANY // 5 else Tile(128, depth, warps, shares=32)
-    return _fit(few, dtype)
+    """The tile for the gradient of a row of weights, `products` × `channels`, over so many pixels.
+
+    What the programs that share the pixels find has to be added up, so there are no more of them than a fleet needs:
+    a single run on small images leaves part of a GPU idle.
+    """
+    depth = min(128 if channels <= 32 else 64, width_of(products))
+    shares = triton.next_power_of_2(int(pixels**0.5 / 7) or 1)
+    return _fit(Tile(128 if depth == 16 else 64, depth, shares=shares), dtype)
 
 
 def _fit(tile: Tile, dtype: torch.dtype) -> Tile:
