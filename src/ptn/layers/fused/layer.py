@@ -100,8 +100,8 @@ def conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> 
 def weight_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Tile:
     """The tile for the gradient of a row of weights, `products` × `channels`, over so many pixels.
 
-    What the programs that share the pixels find has to be added up, so there are no more of them than a fleet needs:
-    a single run on small images leaves part of a GPU idle.
+    What the programs that share the pixels find has to be added up, so there are no more than a fleet needs: a
+    single run on small images leaves part of a GPU idle.
     """
     depth = min(128 if channels <= 32 else 64, width_of(products))
     shares = triton.next_power_of_2(int(pixels**0.5 / 7) or 1)
