@@ -62,7 +62,7 @@ def outcome(chain, images, grad):
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_chain_agrees_with_float64(name, precision):
-    """At least half as well as PyTorch's own kernels do; with TF32, which those may leave unused, as they in bfloat16.
+    """At least half as well as PyTorch's own kernels do; with TF32, which those may leave unused, as in bfloat16.
 
     A value near zero that rounding takes to the other side of a ReLU changes gradients by far more than rounding
     does, so no fixed tolerance tells an error from chance; a pixel left out at the border would be 3% off or more.

@@ -11,7 +11,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import ptn
-from ptn.layers.fused import kernels, run_blocks
+from ptn.layers import Blocks
+from ptn.layers.fused import kernels, run_blocks, volume_kernels
 
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32", int: "i32", float: "fp32"}
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
@@ -47,18 +48,30 @@ class Compiling:
         assert made.metadata.shared <= limit, (self.kernel.__name__, made.metadata.shared, constants)
 
 
+def chains(network: str) -> list[tuple[Blocks, tuple[int, ...]]]:
+    """Every chain of a network, and the shape of what it reads."""
+    if network.startswith("cylindrical"):
+        model = ptn.create_model(network, image_size=16).train()
+        return [
+            (model.classifier.features, (1, 16, 16, 16)),
+            (model.transformer.polar.predictor.body, (16, 16, 16)),
+        ]
+    model = ptn.create_model(network, image_size=32 if "resnet" in network else 28, two_stream=True).train()
+    size = model.input_shape[1:]
+    polar = (2 * size[0], size[1]) if network == "ptn_l" else size
+    streams = [(model.classifier.features, (1, *polar)), (model.cartesian.features, (1, *size))]
+    return [*streams, (model.transformer.predictor.body, (1, *size))]
+
+
 if __name__ == "__main__":
-    for name, kernel in list(vars(kernels).items()):
-        if isinstance(kernel, triton.JITFunction) and not name.startswith("_"):
-            setattr(kernels, name, Compiling(kernel))
+    for module in (kernels, volume_kernels):
+        for name, kernel in list(vars(module).items()):
+            if isinstance(kernel, triton.JITFunction) and not name.startswith("_"):
+                setattr(module, name, Compiling(kernel))
     capability = int(sys.argv[1])
     dtype = torch.bfloat16 if sys.argv[2] == "bf16" else torch.float32
     for network in sys.argv[3:]:
-        model = ptn.create_model(network, image_size=32 if "resnet" in network else 28, two_stream=True).train()
-        size = model.input_shape[1:]
-        polar = (2 * size[0], size[1]) if network == "ptn_l" else size
-        chains = (model.classifier.features, polar), (model.cartesian.features, size)
-        for blocks, shape in (*chains, (model.transformer.predictor.body, size)):
-            x = torch.zeros(4, 1, *shape, dtype=dtype, requires_grad=True)
+        for blocks, shape in chains(network):
+            x = torch.zeros(4, *shape, dtype=dtype, requires_grad=True)
             run_blocks(list(blocks), x).float().sum().backward()
     print(f"{len(seen)} kernels")

@@ -183,10 +183,10 @@ def test_two_streams_fused_have_the_gradients_of_their_blocks(monkeypatch):
 
 
 def test_other_blocks_stay_as_they_are():
-    volumes = Blocks(ConvBlock(1, 4, dims=3, wrap=True))
+    mixed = Blocks(ConvBlock(1, 4), ConvBlock(4, 4, dims=3))
     moving = make_blocks((1, 4), (1,), wrap=True)
     moving[0].norm.momentum = None
-    for chain in (volumes, moving, Blocks(nn.Conv2d(1, 4, 3)), Blocks()):
+    for chain in (mixed, moving, Blocks(nn.Conv2d(1, 4, 3)), Blocks()):
         assert not can_stand_for(chain)
         fuse_blocks(chain)
         assert not chain.fused
@@ -206,7 +206,9 @@ def test_whether_it_can_run_does_not_change_when_it_is_compiled():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("90", "bf16", "ptn_b", "ptn_resnet32"), ("80", "fp32", "ptn_s")])
+@pytest.mark.parametrize(
+    "arguments", [("90", "bf16", "ptn_b", "ptn_resnet32", "cylindrical", "cylindrical_l"), ("80", "fp32", "ptn_s")]
+)
 def test_every_kernel_compiles_for_a_gpu(arguments):
     script = Path(__file__).with_name("compile_kernels.py")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}

@@ -73,7 +73,7 @@ def norm_forward(
     """One channel of `norm` (5, C) from the programs' `sums` (2, C, programs); the last: unbiased variance."""
     c = tl.program_id(0)
     p = tl.arange(0, BLOCK_P)
-    count = tl.minimum(pixels - p * BLOCK_M, BLOCK_M).to(tl.float32)
+    count = tl.maximum(tl.minimum(pixels - p * BLOCK_M, BLOCK_M), 1).to(tl.float32)
     part = tl.load(sums + c * programs + p, mask=p < programs, other=0.0)
     within = tl.load(sums + (C + c) * programs + p, mask=p < programs, other=0.0)
     mean = tl.sum(part, axis=0) / pixels

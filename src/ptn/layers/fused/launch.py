@@ -42,12 +42,12 @@ def in_rows(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 def pad_input(x: Tensor, layer: Layer) -> Tensor:
     """The chain's input (N, H, W, C), padded for its first convolution."""
-    return _apply(x, None, layer)
+    return apply_norm(x, None, layer.padding, layer.wrap)
 
 
 def activate(y: Tensor, norm: Tensor, following: Layer | None) -> Tensor:
     """The ReLU of norm(y), padded for the `following` convolution."""
-    return _apply(y, norm, following)
+    return apply_norm(y, norm, *_padding_for(following))
 
 
 def join(y: Tensor, norm: Tensor, x: Tensor, first: Layer, following: Layer | None) -> Tensor:
@@ -60,27 +60,31 @@ def join(y: Tensor, norm: Tensor, x: Tensor, first: Layer, following: Layer | No
         "PYX": first.padding[0],
         "PXX": first.padding[1],
     }
-    return _apply(y, norm, following, x, shortcut)
+    return apply_norm(y, norm, *_padding_for(following), x, shortcut)
 
 
 _NO_SHORTCUT = {"CX": 0, "HX": 1, "WX": 1, "STRIDE": 1, "PYX": 0, "PXX": 0}
 
 
-def _apply(
+def apply_norm(
     y: Tensor,
     norm: Tensor | None,
-    following: Layer | None,
+    padding: tuple[int, int] = (0, 0),
+    wrap: bool = False,
     x: Tensor | None = None,
     shortcut: dict[str, int] = _NO_SHORTCUT,
 ) -> Tensor:
-    padding = following.padding if following else (0, 0)
+    """Maps (N, H, W, C) padded; with a `norm`, the ReLU of norm(y), or of that and a shortcut from `x`."""
     z = _padded(y, padding)
     kernels.apply_norm[_tiles(z)](
         y, y if norm is None else norm, y if x is None else x, z, _pixels(z),
-        **_shape(y, padding), WRAP=following is not None and following.wrap,
-        NORMALISE=norm is not None, **shortcut, **_tile(z),
+        **_shape(y, padding), WRAP=wrap, NORMALISE=norm is not None, **shortcut, **_tile(z),
     )  # fmt: skip
     return z
+
+
+def _padding_for(following: Layer | None) -> tuple[tuple[int, int], bool]:
+    return (following.padding, following.wrap) if following else ((0, 0), False)
 
 
 def convolve(layer: Layer, x: Tensor, *, summed: bool) -> tuple[Tensor, Sums]:
@@ -131,10 +135,16 @@ def follow_norm(norm: Tensor, du: Tensor, sums: Tensor) -> Tensor:
 
 def spread(layer: Layer, du: Tensor, y: Tensor, norm: Tensor, slopes: Tensor) -> Tensor:
     """The gradient of the convolution's output y from that of its norm's, padded for `input_gradient`."""
-    padding = layer.gradient_padding
+    return spread_gradient(du, y, norm, slopes, layer.gradient_padding, layer.wrap and not layer.turns)
+
+
+def spread_gradient(
+    du: Tensor, y: Tensor, norm: Tensor, slopes: Tensor, padding: tuple[int, int] = (0, 0), wrap: bool = False
+) -> Tensor:
+    """The gradient of maps y (N, H, W, C) from that of norm(y), padded."""
     dy = _padded(y, padding)
     kernels.spread_gradient[_tiles(dy)](
-        du, y, norm, slopes, dy, _pixels(dy), **_shape(y, padding), WRAP=layer.wrap and not layer.turns, **_tile(dy)
+        du, y, norm, slopes, dy, _pixels(dy), **_shape(y, padding), WRAP=wrap, **_tile(dy)
     )
     return dy
 
