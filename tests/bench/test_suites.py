@@ -71,7 +71,7 @@ def test_the_steps_that_are_timed_do_learn():
 
 @pytest.mark.slow
 def test_the_escnn_network_answers():
-    pytest.importorskip("escnn", reason="escnn is not installed")
+    pytest.importorskip("escnn.nn", reason="escnn is not installed")
     steerable.make_step(2, CPU)()
 
 

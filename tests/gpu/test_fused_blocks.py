@@ -12,6 +12,7 @@ from ptn.layers.blocks import Blocks
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
+CONVOLUTIONS = torch.nn.Conv2d, torch.nn.Conv3d
 NETWORKS = {
     "ptn_b": 28,
     "ptn_b two_stream": 28,
@@ -25,10 +26,17 @@ NETWORKS = {
 }
 
 
+VOXEL_NETWORKS = {"cylindrical": 16, "cylindrical_l": 24, "ccnn_3d": 15}
+
+CASES = [(name, precision) for name in NETWORKS for precision in ("ieee", "tf32", "bf16")]
+CASES += [(name, "bf16") for name in VOXEL_NETWORKS]
+
+
 def create(name):
-    """A network of `NETWORKS`, and the size of its images."""
+    """A network by its name and options, and the size of its images or voxels."""
     model, *options = name.split()
-    return ptn.create_model(model, image_size=NETWORKS[name], **dict.fromkeys(options, True)), NETWORKS[name]
+    size = (NETWORKS | VOXEL_NETWORKS)[name]
+    return ptn.create_model(model, image_size=size, **dict.fromkeys(options, True)), size
 
 
 def gradients(model, images, labels):
@@ -54,13 +62,12 @@ def outcome(chain, images, grad):
     given = images.clone().requires_grad_()
     output = chain(given)
     output.backward(grad.to(output))
-    biases = {f"{name}.bias" for name, module in chain.named_modules() if isinstance(module, torch.nn.Conv2d)}
+    biases = {f"{name}.bias" for name, module in chain.named_modules() if isinstance(module, CONVOLUTIONS)}
     found = {"output": output, "input": given.grad} | dict(chain.named_buffers())
     return found | {name: p.grad for name, p in chain.named_parameters() if name not in biases}
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "precision"), CASES)
 def test_each_chain_agrees_with_float64(name, precision):
     """At least half as well as PyTorch's own kernels do; with TF32, which those may leave unused, as in bfloat16.
 
@@ -71,10 +78,10 @@ def test_each_chain_agrees_with_float64(name, precision):
     model, size = create(name)
     model.cuda().train()
     for where, chain in chains(model):
-        channels = next(m for m in chain.modules() if isinstance(m, torch.nn.Conv2d)).in_channels
+        first = next(m for m in chain.modules() if isinstance(m, CONVOLUTIONS))
         exact, plain = copy.deepcopy(chain).double(), copy.deepcopy(chain)
         fuse_blocks(chain)
-        images = torch.randn(16, channels, size, size, device="cuda")
+        images = torch.randn(16, first.in_channels, *(size,) * len(first.kernel_size), device="cuda")
         grad = torch.randn_like(plain.eval()(images).detach())
         plain.train()
         wanted = outcome(exact, images.double(), grad)
