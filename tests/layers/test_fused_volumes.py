@@ -144,7 +144,7 @@ def test_it_is_an_operator_that_torch_can_compile():
         return graph.forward
 
     torch.compile(lambda x: run_blocks(chain, x), backend=look, fullgraph=True)(x)
-    assert any("volume_chain" in name for name in names)
+    assert any("block_chain" in name for name in names)
     arguments = (
         x.detach(),
         [block.conv.weight.detach() for block in chain],
@@ -155,8 +155,9 @@ def test_it_is_an_operator_that_torch_can_compile():
         [False] * 3,
         [1, 1, 1, 2, 2, 2, 1, 2, 1],
         [True] * 3,
+        "ieee",
     )
-    torch.library.opcheck(torch.ops.ptn.volume_chain, arguments, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(torch.ops.ptn.block_chain, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_single_precision_on_a_gpu_is_left_to_the_blocks():

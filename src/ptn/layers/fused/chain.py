@@ -21,17 +21,25 @@ from .launch import (
     spread,
 )
 from .layer import Layer
+from .volume_chain import backward_volumes, forward_volumes
+from .volume_launch import VolumeLayer, make_layers
 from .weights import WeightGradients, places
 
 
 def _layers(
-    x: Tensor, weights: Sequence[Tensor], strides: Sequence[int], wraps: Sequence[bool], precision: str
-) -> list[Layer]:
-    size = (x.shape[2], x.shape[3])
-    layers = []
-    for i, (weight, wrap) in enumerate(zip(in_rows(weights, x.dtype), wraps, strict=True)):
-        layers.append(Layer(weight, (strides[2 * i], strides[2 * i + 1]), wrap, size, precision))
-        size = layers[-1].out_size
+    size: Sequence[int],
+    dtype: torch.dtype,
+    weights: Sequence[Tensor],
+    strides: Sequence[int],
+    wraps: Sequence[bool],
+    precision: str,
+) -> list[Layer] | list[VolumeLayer]:
+    if len(size) == 3:
+        return make_layers(size, dtype, weights, strides, wraps)
+    layers: list[Layer] = []
+    for i, (weight, wrap) in enumerate(zip(in_rows(weights, dtype), wraps, strict=True)):
+        before = layers[-1].out_size if layers else (size[0], size[1])
+        layers.append(Layer(weight, (strides[2 * i], strides[2 * i + 1]), wrap, before, precision))
     return layers
 
 
@@ -48,13 +56,27 @@ def block_chain(
     wraps: Sequence[bool],
     precision: str,
 ) -> list[Tensor]:
-    """The last output; and in training every convolution's own (N, H, W, C), every norm (5, C), and every
-    convolution's input, padded.
+    """The last output; and in training every convolution's own (N, …, C), every norm (5, C), and every
+    convolution's input, padded. Of images, or of volumes.
 
     `running` are norms to use instead of the batch's. `joins` say which norms a shortcut is added to, before the
     ReLU: from the input of the convolution before.
     """
-    layers = _layers(x, weights, strides, wraps, precision)
+    layers: Any = _layers(x.shape[2:], x.dtype, weights, strides, wraps, precision)
+    run = forward_volumes if x.dim() == 5 else _forward_images
+    last, maps, norms, inputs = run(layers, x, scales, offsets, running, eps, joins)
+    return [last] if running else [last, *maps, *norms, *inputs]
+
+
+def _forward_images(
+    layers: Sequence[Layer],
+    x: Tensor,
+    scales: Sequence[Tensor],
+    offsets: Sequence[Tensor],
+    running: Sequence[Tensor],
+    eps: Sequence[float],
+    joins: Sequence[bool],
+) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]:
     inputs = [pad_input(channels_inside(x), layers[0])]
     maps: list[Tensor] = []
     norms: list[Tensor] = []
@@ -67,8 +89,7 @@ def block_chain(
             inputs.append(activate(y, norm, following))
         maps.append(y)
         norms.append(norm)
-    last = inputs.pop().permute(0, 3, 1, 2)
-    return [last] if running else [last, *maps, *norms, *inputs]
+    return inputs.pop().permute(0, 3, 1, 2), maps, norms, inputs
 
 
 @block_chain.register_fake
@@ -84,14 +105,14 @@ def _(
     wraps: Sequence[bool],
     precision: str,
 ) -> list[Tensor]:
-    layers = _layers(x, weights, strides, wraps, precision)
+    layers = _layers(x.shape[2:], x.dtype, weights, strides, wraps, precision)
     count = x.shape[0]
     maps = [x.new_empty(count, *layer.out_size, layer.channels) for layer in layers]
-    last = torch.empty_like(maps[-1]).permute(0, 3, 1, 2)
+    last = torch.empty_like(maps[-1]).movedim(-1, 1)
     if running:
         return [last]
     norms = [scale.new_empty(5, scale.shape[0], dtype=torch.float32) for scale in scales]
-    inputs = [x.new_empty(count, *layer.padded_size.values(), layer.in_channels) for layer in layers]
+    inputs = [x.new_empty(count, *layer.padded_size, layer.in_channels) for layer in layers]
     return [last, *maps, *norms, *inputs]
 
 
@@ -112,7 +133,21 @@ def block_chain_backward(
 ) -> list[Tensor]:
     """The gradients of all weights in one (see `places`); of all norms as (4, C), scale and offset the last two;
     and of the input."""
-    layers = _layers(last.new_empty(0, 0, *size), weights, strides, wraps, precision)
+    layers: Any = _layers(size, last.dtype, weights, strides, wraps, precision)
+    run = backward_volumes if len(size) == 3 else _backward_images
+    return run(layers, dz, last, maps, norms, inputs, joins, input_too)
+
+
+def _backward_images(
+    layers: Sequence[Layer],
+    dz: Tensor,
+    last: Tensor,
+    maps: Sequence[Tensor],
+    norms: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    joins: Sequence[bool],
+    input_too: bool,
+) -> list[Tensor]:
     outputs = [*inputs[1:], channels_inside(last)]
     relus = [
         Relu(y, norm, output if joined else None)
@@ -151,7 +186,7 @@ def _(
 ) -> list[Tensor]:
     _, length = places([weight.numel() for weight in weights])
     slopes = [norm.new_empty(4, norm.shape[1]) for norm in norms]
-    first = last.new_empty(last.shape[0], *size, weights[0].shape[1]).permute(0, 3, 1, 2)
+    first = last.new_empty(last.shape[0], *size, weights[0].shape[1]).movedim(-1, 1)
     return [norms[0].new_empty(length), *slopes, *([first] if input_too else [])]
 
 
@@ -171,7 +206,7 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     found = block_chain_backward(grads[0], last, weights, maps, norms, inputs, *ctx.numbers, input_too)
     begins, _ = places([weight.numel() for weight in weights])
     weight_grads = [
-        found[0][begin : begin + w.numel()].view(w.shape[0], *w.shape[2:], w.shape[1]).permute(0, 3, 1, 2)
+        found[0][begin : begin + w.numel()].view(w.shape[0], *w.shape[2:], w.shape[1]).movedim(-1, 1)
         for begin, w in zip(begins, weights, strict=True)
     ]
     slopes = found[1 : 1 + depth]

@@ -94,8 +94,8 @@ def convolve(layer: Layer, x: Tensor, *, summed: bool) -> tuple[Tensor, Sums]:
     programs = triton.cdiv(_pixels(y), tile.pixels)
     sums = _sums(y, programs)
     kernels.conv_forward[(programs,)](
-        x, layer.weight, y, sums, _pixels(y),
-        **layer.constants, **layer.padded_size, **tile.options, SUMS=summed, BLOCK_N=width_of(layer.channels),
+        x, layer.weight, y, sums, _pixels(y), **layer.constants, H=x.shape[1], W=x.shape[2],
+        **tile.options, SUMS=summed, BLOCK_N=width_of(layer.channels),
     )  # fmt: skip
     return y, Sums(sums, tile.pixels)
 

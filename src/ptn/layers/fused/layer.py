@@ -68,8 +68,8 @@ class Layer:
         }
 
     @property
-    def padded_size(self) -> dict[str, int]:
-        return {"H": self.size[0] + 2 * self.padding[0], "W": self.size[1] + 2 * self.padding[1]}
+    def padded_size(self) -> tuple[int, int]:
+        return self.size[0] + 2 * self.padding[0], self.size[1] + 2 * self.padding[1]
 
 
 @dataclass(frozen=True)

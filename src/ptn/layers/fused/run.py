@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..blocks import ConvBlock, ResidualBlock, WrapConv2d, WrapConv3d
 from .chain import block_chain
-from .volume_chain import volume_chain
 
 Pair = tuple[nn.Conv2d | nn.Conv3d, nn.BatchNorm2d | nn.BatchNorm3d]
 
@@ -59,7 +58,7 @@ def run_blocks(blocks: Sequence[ConvBlock | ResidualBlock], x: Tensor) -> Tensor
     pairs = _pairs(blocks)
     convs, norms = [conv for conv, _ in pairs], [norm for _, norm in pairs]
     training = norms[0].training
-    arguments = (
+    z, *rest = block_chain(
         x,
         [conv.weight for conv in convs],
         [norm.weight for norm in norms],
@@ -69,11 +68,8 @@ def run_blocks(blocks: Sequence[ConvBlock | ResidualBlock], x: Tensor) -> Tensor
         _joins(blocks),
         [step for conv in convs for step in conv.stride],
         [isinstance(conv, WrapConv2d | WrapConv3d) for conv in convs],
+        "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
     )
-    if x.dim() == 4:
-        z, *rest = block_chain(*arguments, "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee")
-    else:
-        z, *rest = volume_chain(*arguments)
     if training:
         _learn(pairs, rest[len(pairs) : 2 * len(pairs)])
     return z

@@ -33,7 +33,7 @@ class WeightGradients:
         padding = layer.gradient_padding
         kernels.conv_backward_weight[part.programs](
             x, dy, self.partial[begin:], part.pixels,
-            **layer.constants, **layer.padded_size, DPY=padding[0], DPX=padding[1], **part.tile.options,
+            **layer.constants, H=x.shape[1], W=x.shape[2], DPY=padding[0], DPX=padding[1], **part.tile.options,
             STEPS=part.steps, BLOCK_N=width_of(layer.channels),
         )  # fmt: skip
 
