@@ -64,6 +64,17 @@ def test_a_page_runs_as_a_reader_would(name, tmp_path, monkeypatch):
             run_python(block, PAGES[name], namespace)
         else:
             run_shell(block, PAGES[name], tmp_path / "reader", cache=tmp_path / "cache")
+    if name == "docs/quickstart.md":
+        check_quickstart(tmp_path / "reader" / "out")
+
+
+def check_quickstart(folder: Path) -> None:
+    """PTN makes at most half of the errors of the plain network, which learned as long."""
+    plain, polar = map(json.loads, (folder / "runs" / "records.jsonl").read_text().splitlines()[:2])
+    assert [plain["model"], polar["model"]] == ["ccnn_s", "ptn_s"]
+    assert plain["epochs"] == polar["epochs"]
+    assert 2 * polar["test_error"] <= plain["test_error"]
+    assert (folder / "quickstart.png").stat().st_size < 250_000
 
 
 @pytest.mark.parametrize("name", WITH_COMMANDS)

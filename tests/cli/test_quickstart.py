@@ -133,15 +133,3 @@ def test_a_missing_package_is_named_before_any_training(ptn_cli, tmp_path, monke
 def test_no_epochs_is_an_error(ptn_cli, tmp_path):
     outcome = ptn_cli("quickstart", "-o", tmp_path, "--epochs", 0)
     assert outcome == (2, "", "ptn: epochs must be at least 1; got 0\n")
-
-
-@pytest.mark.slow
-def test_ptn_makes_at_most_half_of_the_errors_of_the_plain_network(ptn_cli, tmp_path, cache, monkeypatch):
-    monkeypatch.setenv("PTN_CACHE", str(cache))
-    assert ptn_cli("quickstart", "-o", tmp_path).code == 0
-    plain, polar = read_records(tmp_path)
-    wrong = [round(record["test_error"] * record["metrics"]["test_count"] / 100) for record in (plain, polar)]
-    assert [plain["model"], polar["model"]] == ["ccnn_s", "ptn_s"]
-    assert plain["epochs"] == polar["epochs"]
-    assert 2 * wrong[1] <= wrong[0]
-    assert (tmp_path / "quickstart.png").stat().st_size < 250_000
