@@ -31,8 +31,8 @@ def shapes(count):
 
 
 @pytest.mark.parametrize("model", ["cylindrical", "cylindrical_l", "ccnn_3d"])
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_a_captured_run_learns_and_goes_on_to_the_same_weights(model, precision, tmp_path):
+@pytest.mark.parametrize(("precision", "fused"), [("bf16", False), ("bf16", True), ("fp32", False)])
+def test_a_captured_run_learns_and_goes_on_to_the_same_weights(model, precision, fused, tmp_path):
     recipe = Recipe(
         name=f"test/{model}",
         data=DataSpec("modelnet40"),
@@ -55,19 +55,19 @@ def test_a_captured_run_learns_and_goes_on_to_the_same_weights(model, precision,
     )
     prepare_device(recipe, GPU)
     data = RunData(shapes(64))
-    straight = Run(recipe, data, GPU)
+    straight = Run(recipe, data, GPU, fused=fused)
     assert straight.step.graph is not None
     kernel = next(p for p in straight.model.classifier.parameters() if p.dim() == 5 and p.shape[1] > 1)
     assert kernel.is_contiguous(memory_format=torch.channels_last_3d) == (precision == "bf16")
     train_fleet([straight])
     assert straight.history[-1]["loss"] < straight.history[0]["loss"]
 
-    stopped = Run(recipe, data, GPU, tmp_path)
+    stopped = Run(recipe, data, GPU, tmp_path, fused=fused)
     for count, _ in enumerate(stopped.steps(), start=1):
         if count == 5:
             break
     stopped.save()
-    resumed = Run(recipe, data, GPU, tmp_path)
+    resumed = Run(recipe, data, GPU, tmp_path, fused=fused)
     assert resumed.resume()
     train_fleet([resumed])
     expected = straight.step.tensors()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..data import load_dataset
+from ..errors import InputError
 from ..training import Run, RunData, find_recipe, override
 from ..training.fleet import train_fleet
 from ..training.trainer import prepare_device
@@ -58,6 +59,8 @@ def train(
     train_fleet(fleet)
     # all runs finish an epoch together
     ends = marks[runs - 1 :: runs]
+    if len(ends) < 2:
+        raise InputError("stopped before an epoch was measured: there is nothing to report")
     timing = summarise([1000 * (end - before) / runs for before, end in pairwise(ends)])
     digest = sum(float(value.double().sum()) for value in fleet[0].model.state_dict().values())
     return timing, {
