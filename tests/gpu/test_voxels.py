@@ -17,6 +17,7 @@ pytestmark = [
     # of torch itself, while it compiles
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+    pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled"),
 ]
 
 GPU = torch.device("cuda")

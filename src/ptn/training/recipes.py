@@ -216,7 +216,7 @@ def _voxels() -> Iterator[Recipe]:
 
     Without the turns, for accuracy against azimuth, half as long.
     """
-    learned = Recipe(
+    paper = Recipe(
         name="modelnet40/cylindrical/paper+",
         data=DataSpec("modelnet40", train="train+valid"),
         model=ModelSpec("cylindrical", {"heatmap": "linear"}),
@@ -229,30 +229,40 @@ def _voxels() -> Iterator[Recipe]:
         batch=32,
         precision="bf16",
     )
-    cartesian = replace(
-        learned,
-        name="modelnet40/ccnn_3d/paper+",
-        model=ModelSpec("ccnn_3d"),
-        rows=(Row("modelnet40", "Cartesian control"),),
+    modern = replace(
+        paper,
+        name="modelnet40/cylindrical/modern+",
+        form="modern",
+        augment=AugmentSpec(rotation_deg=180.0, mirror=True),
+        epochs=60,
+        dropout=0.3,
+        label_smoothing=0.1,
     )
-    fixed = replace(
-        learned,
-        name="modelnet40/cylindrical/paper+/fixed-axis",
-        model=ModelSpec("cylindrical", {"origin": "center"}),
-        rows=(Row("modelnet40", "Fixed axis"),),
-    )
-    yield from (learned, cartesian, fixed)
-    for turned in (learned, cartesian, fixed):
-        yield replace(
-            turned,
-            name=turned.name.replace("paper+", "paper"),
-            rows=(Row("modelnet40", f"{turned.rows[0].row}, no rotation aug."),),
-            augment=AugmentSpec(),
-            epochs=turned.epochs // 2,
+    for learned in (paper, modern):
+        cartesian = replace(
+            learned,
+            name=learned.name.replace("cylindrical", "ccnn_3d"),
+            model=ModelSpec("ccnn_3d"),
+            rows=(Row("modelnet40", "Cartesian control"),),
         )
+        fixed = replace(
+            learned,
+            name=f"{learned.name}/fixed-axis",
+            model=ModelSpec("cylindrical", {"origin": "center"}),
+            rows=(Row("modelnet40", "Fixed axis"),),
+        )
+        for turned in (learned, cartesian, fixed):
+            yield turned
+            yield replace(
+                turned,
+                name=turned.name.replace("+", ""),
+                rows=(Row("modelnet40", f"{turned.rows[0].row}, no rotation aug."),),
+                augment=replace(turned.augment, rotation_deg=0.0),
+                epochs=turned.epochs // 2,
+            )
     strong = "Cylindrical Transformer strong"
     yield replace(
-        learned,
+        paper,
         name="modelnet40/cylindrical_l/modern+",
         data=DataSpec("modelnet40", train="train+valid", options={"occupancy": "surface+solid", "size": 64}),
         model=ModelSpec("cylindrical_l"),

@@ -261,9 +261,8 @@ class Run:
 
 
 def can_fuse(model: Model, device: torch.device) -> bool:
-    """Whether a step of `model` is known to compile: our own networks for images, on a GPU with Triton."""
-    images = isinstance(model, Network) and len(model.input_shape) == 3
-    return images and device.type == "cuda" and find_spec("triton") is not None
+    """Whether a step of `model` is known to compile: our own networks, on a GPU with Triton."""
+    return isinstance(model, Network) and device.type == "cuda" and find_spec("triton") is not None
 
 
 def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
