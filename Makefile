@@ -37,11 +37,11 @@ browser: $(MARK)-dev
 
 ## screenshot: the README's picture of the page
 screenshot: browser
-	PTN_SCREENSHOT=docs/images/demo.png $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
+	PTN_SCREENSHOT=docs/images/demo.webp $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
 
 ## tables: those inside README and docs, from results/
 tables: $(MARK)-dev
-	$(BIN)/ptn report --page README.md --page docs/results/rotmnist.md --page docs/sim2mnist.md --page docs/results/mnist-variants.md
+	$(BIN)/ptn report --page README.md --page docs/results/rotmnist.md --page docs/sim2mnist.md --page docs/results/mnist-variants.md --page docs/results/modelnet40.md
 
 ## docs: the documentation as a site, into site/; links and references that lead nowhere are errors
 docs: $(MARK)-dev

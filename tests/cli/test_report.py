@@ -117,7 +117,7 @@ def test_output_goes_to_a_file(ptn_cli, results, tmp_path, options):
 
 def test_records_of_other_tables_are_mentioned(ptn_cli, results):
     path = results / "two.jsonl"
-    path.write_text(path.read_text().replace('"table": "sim2mnist"', '"table": "table 5"'))
+    path.write_text(path.read_text().replace('"table":"sim2mnist"', '"table":"table 5"'))
     outcome = ptn_cli("report", "sim2mnist", "--results", results)
     assert "(n=1)" in outcome.out
     assert outcome.err == "ptn: not shown: records of other tables (table 5)\n"
@@ -125,7 +125,7 @@ def test_records_of_other_tables_are_mentioned(ptn_cli, results):
 
 def test_runs_that_are_no_row_of_a_table_are_summarised(ptn_cli, results):
     path = results / "two.jsonl"
-    path.write_text(path.read_text().replace('"table": "sim2mnist", "row": "PTN-B+"', '"table": null, "row": null'))
+    path.write_text(path.read_text().replace('"table":"sim2mnist","row":"PTN-B+"', '"table":null,"row":null'))
     outcome = ptn_cli("report", "own", "--results", results)
     assert (outcome.code, outcome.err) == (0, "")
     assert "| tested on |" in outcome.out

@@ -6,9 +6,10 @@ of the README.
 
 import math
 import os
-from pathlib import Path
+from io import BytesIO
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("fastapi", reason="the page needs fastapi: pip install 'ptn[demo]'")
 
@@ -315,7 +316,8 @@ def test_a_spin_draws_every_angle_and_comes_back(page):
     if screenshot:
         answered(page, lambda: press(page, "Shift+ArrowRight", 8))
         page.evaluate("() => document.activeElement.blur()")
-        page.screenshot(path=Path(screenshot), full_page=True)
+        with Image.open(BytesIO(page.screenshot(full_page=True))) as picture:
+            picture.save(screenshot)  # in the format of its name
 
 
 def test_a_spin_can_be_stopped(page):

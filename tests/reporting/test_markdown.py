@@ -120,8 +120,8 @@ def test_modelnet_shows_both_accuracies(made_up):
     text = render(records, "modelnet40")
     row = cells(text, "Cylindrical Transformer")
     assert (row["published"], row["ours, paper recipe"]) == ("89.9 / 86.5", "90.5 ± 0.7 / 87.0 ± 0.0 (n=2)")
-    assert row["ours, modern recipe"] == ""
-    assert row["meshes only"] == "90.7 / 87.3"
+    assert row["ours, modern recipe"] == "missing"
+    assert row["meshes only"] == "90.7, 87.3 / –"
     assert cells(text, "VoxNet (quoted)")["published"] == "– / 83.0"
     assert cells(text, "Cylindrical Transformer strong")["ours, modern recipe"] == "missing"
 

@@ -50,7 +50,7 @@ def test_our_colours_stay_as_they_are_in_a_colourful_picture(tmp_path):
 
 @pytest.mark.parametrize("kind", style.FORMATS)
 def test_the_suffix_says_the_format_and_a_file_repeats_bit_for_bit(kind, tmp_path):
-    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    starts = {"png": b"\x89PNG", "webp": b"RIFF", "svg": b"<?xml", "pdf": b"%PDF"}
     made = []
     for name in "ab":
         with style.paper():

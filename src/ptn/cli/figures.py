@@ -53,7 +53,7 @@ def figures(
         ),
     ] = None,
     dark: Annotated[bool, typer.Option("--dark", help="Light ink on dark paper, NAME.dark.png.")] = False,
-    kind: Annotated[str, typer.Option("--format", help="png, svg or pdf; films are WebP.")] = "png",
+    kind: Annotated[str, typer.Option("--format", help="png, webp, svg or pdf; films are WebP.")] = "png",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures, NAME.png.")] = Path(
         "out"
     ),

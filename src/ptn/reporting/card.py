@@ -52,7 +52,8 @@ def weights_card(
         "all seeds": [_spread(found) for found in runs.values()],
     }
     source = ", regenerated from MNIST" if first.metrics.get("source") == "regenerated" else ""
-    count = f"{first.metrics['test_count']:,} images" if "test_count" in first.metrics else "all of it"
+    things = "images" if len(model.input_shape) == 3 else "shapes"
+    count = f"{first.metrics['test_count']:,} {things}" if "test_count" in first.metrics else "all of it"
     named = model_card(model, name, weights.classes).replace(f'ptn.from_pretrained("{name}")', _call(name))
     lines = [
         named.rstrip(),

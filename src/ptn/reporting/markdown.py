@@ -60,7 +60,7 @@ def _columns(table: Table) -> dict[str, list[str]]:
         columns[f"ours, {form} recipe"] = [_ours(result, digits, accuracy=info.accuracy) for result in ours]
     ratios = [ratios_to_baseline(table, row) for row in table.rows]
     columns |= {
-        heading: [_both(_metrics(result, names, digits, info.accuracy) for result in row) for row in results]
+        heading: [_both(_metrics(result, names, digits) for result in row) for row in results]
         for heading, names in info.columns.items()
     }
     columns |= {
@@ -104,11 +104,11 @@ def _ours(result: Result | None, digits: int, *, accuracy: bool) -> str:
     return f"{spread} ({', '.join([f'n={result.n}', *failed])})"
 
 
-def _metrics(result: Result, names: Sequence[str], digits: int, accuracy: bool) -> str:
-    """Metrics in one cell, accuracies separated as in the columns beside; nothing where runs do not have them."""
+def _metrics(result: Result, names: Sequence[str], digits: int) -> str:
+    """Metrics in one cell; nothing where runs do not have them."""
     if any(name not in result.metrics for name in names):
         return ""
-    return (" / " if accuracy else ", ").join(f"{result.metrics[name]:.{digits}f}" for name in names)
+    return ", ".join(f"{result.metrics[name]:.{digits}f}" for name in names)
 
 
 def _spread(mean: float | None, std: float | None, digits: int) -> str:

@@ -217,7 +217,8 @@ def _torn(tail: bytes) -> bool:
 
 def _line(record: Record) -> bytes:
     try:
-        return json.dumps(asdict(record), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        said = asdict(record)
+        return json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     except ValueError as error:
         raise InputError(f"run {record.run}: a record holds finite numbers only; write null for others") from error
 

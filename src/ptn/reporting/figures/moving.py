@@ -105,8 +105,9 @@ def draw(frames: Frames, path: Path) -> None:
             append_images=others,
             duration=_MILLISECONDS,
             loop=0,
-            quality=70,
-            method=4,
+            quality=50,
+            method=6,
+            minimize_size=True,
         )
 
 
