@@ -46,7 +46,8 @@ class Timing:
 def time_together(contenders: Mapping[str, Work], device: torch.device, effort: Effort) -> dict[str, Timing]:
     """The time of each contender, taken in turns so that what disturbs one disturbs all.
 
-    Whoever's turn it is begins with a call that is not timed, and so does not pay for what the others left behind.
+    Whoever's turn it is begins with as many calls that are not timed, and so does not pay for what the others left
+    behind, nor for a processor that has slept.
     """
     repeats = {}
     for name, work in contenders.items():
@@ -58,7 +59,7 @@ def time_together(contenders: Mapping[str, Work], device: torch.device, effort: 
     while rounds < effort.rounds or time.perf_counter() - start < effort.seconds:
         for name, work in contenders.items():
             time.sleep(_SETTLE_SECONDS)
-            work()
+            _seconds(work, repeats[name], device)
             samples[name].append(1000 * _seconds(work, repeats[name], device))
         rounds += 1
     return {name: summarise(values) for name, values in samples.items()}
