@@ -9,6 +9,7 @@ import torch
 import ptn
 from ptn.data import Dataset
 from ptn.evaluation import open_weights
+from ptn.reporting.card import weights_card
 from ptn.training.records import Record, append_records, read_records
 
 CLASSES = tuple("0123456789")
@@ -53,6 +54,15 @@ def run(tmp_path, monkeypatch):
 def ship(ptn_cli, tmp_path, folder, *more):
     where = ("--results", tmp_path / "results", "-o", tmp_path / "out", "--device", "cpu")
     return ptn_cli("ship", folder, "--tag", "rotmnist", *where, *more)
+
+
+def test_the_card_counts_shapes_where_the_network_takes_voxels(run, tmp_path):
+    write, error = run
+    weights = open_weights(str(write() / "weights.safetensors"))
+    records = {(1, 1): read_records(tmp_path / "results" / "rotmnist.jsonl")}
+    for name, things in (("ptn_s", "images"), ("ccnn_3d", "shapes")):
+        card = weights_card("x.y", weights, ptn.create_model(name), error, records)
+        assert f"(40 {things}, regenerated from MNIST)" in card
 
 
 def test_weights_are_halved_and_the_card_tells_how_good_they_are(ptn_cli, tmp_path, run):

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from ptn.data import VoxelDataset
+from ptn.models import create_model
 from ptn.training import Run, RunData
 from ptn.training.batches import Resident, Streamed, epoch_order
 from ptn.training.fleet import train_fleet
 from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe, Row
 from ptn.training.results import conclude_run
+from ptn.training.trainer import can_fuse
 
 CPU = torch.device("cpu")
 SIZE = 8
@@ -61,6 +63,15 @@ def test_batches_are_the_unpacked_channels(kind):
     assert images.dtype == torch.float32
     assert torch.equal(images, data.images[order[1]].float())
     assert torch.equal(labels, data.labels[order[1]])
+
+
+@pytest.mark.parametrize("name", ["cylindrical", "cylindrical_l", "ccnn_3d"])
+def test_steps_are_fused_on_a_gpu_and_nowhere_else(name, monkeypatch):
+    model = create_model(name, num_classes=3, image_size=16)
+    monkeypatch.setattr("ptn.training.trainer.find_spec", lambda module: module)  # as if Triton were there
+    assert can_fuse(model, torch.device("cuda"))
+    assert not can_fuse(model, torch.device("cpu"))
+    assert not can_fuse(torch.nn.Linear(1, 1), torch.device("cuda"))
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(recipe, tmp_path):
