@@ -280,7 +280,7 @@ def _voxels() -> Iterator[Recipe]:
             jitter=0.02,
             interpolation="bicubic",
         ),
-        epochs=100,
+        epochs=80,
         origin_jitter_px=1.0,
         dropout=0.2,
         label_smoothing=0.1,
