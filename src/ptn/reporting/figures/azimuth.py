@@ -13,15 +13,16 @@ UNTURNED = ", no rotation aug."
 
 
 def curves(records: Iterable[Record]) -> list[Curve]:
-    """A curve for each row whose records have accuracies by azimuth, in the order in which they come.
+    """A curve for each row by the modern recipe with accuracies by azimuth, in the order in which they come.
 
-    Of runs that were trained again the newest counts, of runs that were trained otherwise than their recipe says
+    The controls have no other recipe, and a mean over two recipes would be that of none. Of runs that were trained again the newest counts, of runs that were trained otherwise than their recipe says
     now none does.
     """
     groups: dict[str, list[Record]] = {}
     for record in records:
-        if record.row is not None and "azimuth_accuracy" in record.metrics and not is_outdated(record.config):
-            groups.setdefault(record.row, []).append(record)
+        wanted = record.row is not None and record.form == "modern" and "azimuth_accuracy" in record.metrics
+        if wanted and not is_outdated(record.config):
+            groups.setdefault(record.row or "", []).append(record)
     return [
         mean_curve(row.removesuffix(UNTURNED), group, turned=not row.endswith(UNTURNED), metric="azimuth")
         for row, group in groups.items()

@@ -50,7 +50,7 @@ def draw_panels(rows: Sequence[Sequence[Panel]], path: Path, *, xlabel: str, yla
     from matplotlib.figure import Figure
 
     width = max(map(len, rows))
-    figure = Figure(figsize=(5.6 * width, 4.2 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(5.6 * width, 4.6 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), width, squeeze=False, sharey=True)
     everything = [curve for row in rows for panel in row for curve in panel.curves]
     titles = list(dict.fromkeys(curve.title for curve in everything))
@@ -76,7 +76,7 @@ def _plot(axis: Any, panel: Panel, titles: Sequence[str]) -> None:
     axis.set_xlim(-4, 364)
     axis.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
     faint_grid(axis)
-    axis.legend(frameon=False, fontsize=8, loc="best")
+    axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _seeds(count: int) -> str:
