@@ -1,4 +1,4 @@
-"""The house rules: a folder imports only from those above it, and `import ptn` is light."""
+"""The house rules: a folder imports only from those above it, and `import ptn` and the repository are light."""
 
 import ast
 import subprocess
@@ -119,3 +119,14 @@ def test_the_training_path_needs_nothing_optional():
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_the_repository_stays_light():
+    root = Path(__file__).parents[1]
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=False, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    files = [root / name for name in listed.stdout.split("\0") if name]
+    assert sum(file.stat().st_size for file in files if file.exists()) < 10_000_000
+    weights = [file for file in files if file.suffix == ".safetensors"]
+    assert sum(file.stat().st_size for file in weights) < 8_000_000

@@ -12,8 +12,10 @@ from ptn.models.timm_networks import is_timm
 from ptn.models.zoo import build_on_meta, list_options
 from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, recipe_from_dict, recipe_names
+from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe
 from ptn.training.recipes import is_outdated, sum_recipes
 from ptn.training.records import read_records
+from ptn.training.settings import with_defaults
 
 RECIPE = "rotmnist/ptn_b/paper+"
 
@@ -117,6 +119,22 @@ def test_settings_that_are_not_used_leave_the_hash_alone():
         assert override(recipe, settings).sha256 != recipe.sha256
     assert override(recipe, {"data.hold_out": 100}).sha256 != recipe.sha256
     assert override(recipe, {"schedule.origin_delay": 0.1}).sha256 != recipe.sha256
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_what_differs_from_the_defaults_is_the_whole_recipe(name):
+    recipe = find_recipe(name)
+    changes = recipe.changes()
+    assert recipe_from_dict(changes) == recipe
+    filled = recipe_from_dict(with_defaults(changes))
+    assert filled == recipe
+    assert filled.to_dict().keys() == with_defaults(changes).keys()
+
+
+def test_settings_left_at_their_defaults_are_not_said():
+    recipe = Recipe("a", DataSpec("svhn"), ModelSpec("ptn_s"), augment=AugmentSpec(mirror=True))
+    said = {"name": "a", "data": {"name": "svhn"}, "model": {"name": "ptn_s"}, "augment": {"mirror": True}}
+    assert recipe.changes() == said
 
 
 def test_the_records_of_this_repository_have_the_hash_of_their_settings():

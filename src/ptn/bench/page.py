@@ -61,16 +61,16 @@ def write_page(results: Path, page: Path) -> list[Path]:
     reports.sort(key=lambda report: (order.index(report.suite), report.machine["kind"]))
     sections, written = [_INTRODUCTION], [page]
     for report in reports:
-        pictures = _draw(report, page.parent / "images")
-        sections.append(render(report, [f"images/{picture.name}" for picture in pictures]))
-        written += pictures
+        picture = _draw(report, page.parent / "images")
+        sections.append(render(report, f"images/{picture.name}" if picture else None))
+        written += [picture] if picture else []
     with atomic_path(page) as temporary:
         temporary.write_text("\n".join(sections), encoding="utf-8")
     return written
 
 
-def render(report: Report, pictures: list[str]) -> str:
-    """A section of the page; `pictures` are the light and the dark one, if there are any."""
+def render(report: Report, picture: str | None) -> str:
+    """A section of the page, with the address of its picture if there is one."""
     machine = report.machine
     lines = [
         f"## {_TITLES[report.suite]}: {machine['device']}",
@@ -80,15 +80,8 @@ def render(report: Report, pictures: list[str]) -> str:
         _describe(machine),
         "",
     ]
-    if pictures:
-        light, dark = pictures
-        lines += [
-            "<picture>",
-            f'  <source media="(prefers-color-scheme: dark)" srcset="{dark}">',
-            f'  <img alt="Milliseconds against batch, image size and angles, on logarithmic axes" src="{light}">',
-            "</picture>",
-            "",
-        ]
+    if picture:
+        lines += [f"![Milliseconds against batch, image size and angles, on logarithmic axes]({picture})", ""]
     lines += _table(report.rows)
     if calls := report.details.get("calls_in_graph"):
         lines += [
@@ -174,16 +167,14 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _draw(report: Report, folder: Path) -> list[Path]:
+def _draw(report: Report, folder: Path) -> Path | None:
     curves = report.details.get("curves")
     if not curves:
-        return []
-    kind = report.machine["kind"]
-    paths = [folder / f"cost.{kind}.png", folder / f"cost.{kind}.dark.png"]
-    for path, dark in zip(paths, (False, True), strict=True):
-        with style.paper(dark=dark):
-            cost.draw([_curve(values) for values in curves], path, title=report.machine["device"])
-    return paths
+        return None
+    path = folder / f"cost.{report.machine['kind']}.png"
+    with style.paper():
+        cost.draw([_curve(values) for values in curves], path, title=report.machine["device"])
+    return path
 
 
 def _curve(values: dict[str, Any]) -> cost.Curve:

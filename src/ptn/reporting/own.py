@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..training.records import Record
+from ..training.settings import with_defaults
 from .align import align
 from .tables import newest
 
@@ -49,7 +50,7 @@ def _changes(configs: Mapping[_Key, Mapping[str, Any]]) -> dict[_Key, dict[str, 
         families.setdefault(tuple(key[0].split("/")[:3]), []).append(key)
     changes = {}
     for keys in families.values():
-        settings = {key: _flat(configs[key]) for key in keys}
+        settings = {key: _flat(with_defaults(configs[key])) for key in keys}
         names = dict.fromkeys(name for values in settings.values() for name in values)
         differing = [n for n in names if len({json.dumps(settings[key].get(n)) for key in keys}) > 1]
         for key in keys:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -16,6 +16,20 @@ from ..geometry import Warp, similarity_warp
 from ..geometry.interpolate import INTERPOLATIONS, PADDINGS, Interpolation, Padding
 
 Form = Literal["paper", "modern", "own"]
+
+
+def _changes(setting: Any) -> Any:
+    """What `setting`, and every setting within it, has otherwise than by default."""
+    if isinstance(setting, tuple):
+        return tuple(map(_changes, setting))
+    if not is_dataclass(setting):
+        return setting
+    changed = {}
+    for entry in fields(setting):
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        if (value := getattr(setting, entry.name)) != default:
+            changed[entry.name] = _changes(value)
+    return changed
 
 
 def _check(name: str, value: object, holds: bool, wanted: str) -> None:
@@ -230,6 +244,11 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def changes(self) -> dict[str, Any]:
+        """What it sets otherwise than the defaults, as JSON has it: what records keep, so defaults never change."""
+        changes: dict[str, Any] = json.loads(json.dumps(_changes(self)))
+        return changes
 
     @property
     def sha256(self) -> str:

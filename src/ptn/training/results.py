@@ -182,7 +182,7 @@ def make_record(run: Run, row: Row | None, *, error: float | None, metrics: dict
         seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,
         selection=recipe.selection,
         data_sha256=data_sha256(run.data.train),
-        config=json.loads(json.dumps(recipe.to_dict())),
+        config=recipe.changes(),
         config_sha256=recipe.sha256,
         git=git_commit(),
         torch=torch.__version__,

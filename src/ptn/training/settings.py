@@ -8,13 +8,27 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 from ..errors import InputError, unknown_name
-from .recipe import Recipe
+from .recipe import DataSpec, ModelSpec, Recipe
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
-    """The inverse of `Recipe.to_dict`, also after a trip through JSON."""
+    """The inverse of `Recipe.to_dict`, also after a trip through JSON, and of `Recipe.changes`."""
     recipe: Recipe = _build(Recipe, values, "")
     return recipe
+
+
+def with_defaults(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings, where a record says only what differs from the defaults; nothing is checked."""
+    return _merged(Recipe("", DataSpec(""), ModelSpec("")).to_dict(), changes)
+
+
+def _merged(defaults: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    within = {
+        key: _merged(defaults[key], value)
+        for key, value in changes.items()
+        if isinstance(value, Mapping) and isinstance(defaults.get(key), Mapping)
+    }
+    return {**defaults, **changes, **within}
 
 
 def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:

@@ -1,6 +1,5 @@
 """Rows that are sums of networks trained apart: PTN-CNN (seed k of one with seed k of the other) and ensembles."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +70,7 @@ def evaluate_sum(
                 origins=row.origins,
                 train_seconds=round(sum(parent.train_seconds for parent in parents), 3),
                 seconds_per_epoch=round(sum(parent.seconds_per_epoch or 0 for parent in parents), 5),
-                config={"members": [json.loads(json.dumps(member.to_dict())) for member in members]},
+                config={"members": [member.changes() for member in members]},
                 config_sha256=parents[0].config_sha256,
             )
         )

@@ -15,8 +15,8 @@ UNTURNED = ", no rotation aug."
 def curves(records: Iterable[Record]) -> list[Curve]:
     """A curve for each row by the modern recipe with accuracies by azimuth, in the order in which they come.
 
-    The controls have no other recipe, and a mean over two recipes would be that of none. Of runs that were trained again the newest counts, of runs that were trained otherwise than their recipe says
-    now none does.
+    The controls have no other recipe, and a mean over two recipes would be that of none. Of runs that were trained
+    again the newest counts, of runs that were trained otherwise than their recipe says now none does.
     """
     groups: dict[str, list[Record]] = {}
     for record in records:
