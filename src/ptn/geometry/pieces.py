@@ -13,10 +13,10 @@ from .interpolate import Interpolation, Padding, interpolate_at
 Offsets = Callable[[slice], Tensor]
 """The points of a slice of the images relative to their origins: (2, h, w), or (n, 2, h, w)."""
 
-# about what a core has of all caches: in smaller pieces the threads would wait for each other more often
-_CACHE_BYTES = 2**22
+# more than a core's own cache holds: in smaller pieces threads would wait for each other more often
+_CACHE_BYTES = 9 * 2**18
 _MOST_CHANNELS = 4
-_FEWEST_PIECES = 3
+_FEWEST_PIECES = 4
 # how torch numbers them
 _INTERPOLATIONS = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 _PADDINGS = {"zeros": 0, "border": 1}
