@@ -42,14 +42,19 @@ def test_it_runs_as_a_module():
 
 
 def test_help_is_given_without_torch_and_threads_will_wait_patiently():
-    code = "import os, sys, ptn.cli; print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
-    env = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    for said in ("PASSIVE", "ACTIVE"):
-        given = {} if said == "PASSIVE" else {"OMP_WAIT_POLICY": said}
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    code = f"import os, sys, ptn.cli; print('torch' in sys.modules, *map(os.environ.get, {names}))"
+    env = {key: value for key, value in os.environ.items() if key not in names}
+    cases = [
+        ({}, ["PASSIVE", "3000"]),
+        ({names[1]: "7"}, ["PASSIVE", "7"]),
+        ({names[0]: "ACTIVE"}, ["ACTIVE", "None"]),
+    ]
+    for given, said in cases:
         done = subprocess.run(
             [sys.executable, "-c", code], env=env | given, capture_output=True, text=True, check=True
         )
-        assert done.stdout.split() == ["False", said]
+        assert done.stdout.split() == ["False", *said]
 
 
 def test_what_the_package_offers_is_there_when_it_is_asked_for():

@@ -95,6 +95,13 @@ def test_pieces_are_for_many_images_of_few_channels(shape, in_pieces):
     assert (length < shape[0]) == in_pieces
 
 
+@pytest.mark.parametrize("count", [200, 201, 1001, 5000])
+def test_pieces_are_of_equal_length(count):
+    length = pieces.piece_length(torch.empty(count, 1, 96, 96, device="meta"), (96, 96), torch.float32)
+    spare = -count % length
+    assert spare < -(-count // length)
+
+
 def test_an_image_that_fills_the_cache_is_not_cut_from_the_others():
     images = torch.empty(5, 1, 1024, 1024, device="meta")
     assert pieces.piece_length(images, (8, 8), torch.float32) == 5

@@ -16,8 +16,9 @@ writes. Ours and the others take turns in one process, after warming up; times a
 time over ours: below 1 they are faster. Memory is the peak of one call beyond what is held before it, MiB. No table
 speaks for another machine.
 
-Threads sleep while they wait for each other (`OMP_WAIT_POLICY=PASSIVE`, which the `ptn` command sets). On a CPU
-that others use too, set it before you start Python: threads that spin, torch's default, hold each other up.
+Threads that wait for each other soon go to sleep (`OMP_WAIT_POLICY=PASSIVE` and `GOMP_SPINCOUNT=3000`, which the
+`ptn` command sets; where no spin count is given, they slept at once). On a CPU that others use too, set them before
+you start Python: threads that spin for long, torch's default, hold each other up.
 """
 
 _TITLES = {
@@ -111,7 +112,7 @@ def render(report: Report, picture: str | None) -> str:
 def _describe(machine: dict[str, Any]) -> str:
     """The circumstances, as far as the report has them."""
     shown = {"system": "{}", "python": "Python {}", "torch": "torch {}", "git": "commit {}", "date": "{:.10}"}
-    shown["cores_busy_elsewhere"] = "{} cores busy with other work meanwhile"
+    shown |= {"spin_count": "spin count {}", "cores_busy_elsewhere": "{} cores busy with other work meanwhile"}
     known = [text.format(machine[key]) for key, text in shown.items() if machine.get(key) is not None]
     return ", ".join(known) + "."
 

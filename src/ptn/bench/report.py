@@ -163,6 +163,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "spin_count": os.environ.get("GOMP_SPINCOUNT"),
         "git": git_commit(),
         "date": timestamp(),
     }

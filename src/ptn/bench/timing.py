@@ -17,7 +17,9 @@ CALLS_IN_GRAPH = 20
 # a sample shorter than this is mostly the clock's and the launch's own time: work is repeated until it is not
 _SAMPLE_SECONDS = 0.002
 # threads of one contender keep spinning for a while after its work, and would take the cores from the next
-_SETTLE_SECONDS = 0.01
+_SETTLE_SECONDS, _MOST_SETTLES = 0.01, 20
+# threads that slept may wake on the same core, and part only after a while
+_WAKE_SECONDS = 0.02
 _STATUS, _CLEAR, _ALL_CORES = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/stat")
 
 
@@ -46,8 +48,8 @@ class Timing:
 def time_together(contenders: Mapping[str, Work], device: torch.device, effort: Effort) -> dict[str, Timing]:
     """The time of each contender, taken in turns so that what disturbs one disturbs all.
 
-    Whoever's turn it is begins with as many calls that are not timed, and so does not pay for what the others left
-    behind, nor for a processor that has slept.
+    Whoever's turn it is begins with as many calls that are not timed, or more, and so does not pay for what the
+    others left behind, nor for a processor that has slept.
     """
     repeats = {}
     for name, work in contenders.items():
@@ -58,8 +60,8 @@ def time_together(contenders: Mapping[str, Work], device: torch.device, effort: 
     start, rounds = time.perf_counter(), 0
     while rounds < effort.rounds or time.perf_counter() - start < effort.seconds:
         for name, work in contenders.items():
-            time.sleep(_SETTLE_SECONDS)
-            _seconds(work, repeats[name], device)
+            _settle()
+            _warm_up(work, repeats[name], device)
             samples[name].append(1000 * _seconds(work, repeats[name], device))
         rounds += 1
     return {name: summarise(values) for name, values in samples.items()}
@@ -90,6 +92,23 @@ def summarise(samples: list[float]) -> Timing:
     """The timing that samples in milliseconds amount to."""
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
     return Timing(middle, (low, high), len(samples))
+
+
+def _settle() -> None:
+    """Wait for threads that still spin to go to sleep, though not for ever: some are told never to."""
+    for _ in range(_MOST_SETTLES):
+        used = time.process_time()
+        time.sleep(_SETTLE_SECONDS)
+        if time.process_time() - used < _SETTLE_SECONDS / 10:
+            return
+
+
+def _warm_up(work: Work, repeats: int, device: torch.device) -> None:
+    """So many calls; on a CPU more, until its threads have found their cores."""
+    end = time.perf_counter() + (_WAKE_SECONDS if device.type == "cpu" else 0)
+    _seconds(work, repeats, device)
+    while time.perf_counter() < end:
+        work()
 
 
 def _seconds(work: Work, repeats: int, device: torch.device) -> float:

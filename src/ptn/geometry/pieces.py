@@ -1,5 +1,6 @@
 """Sampling many images on a CPU a few at a time, so that pixels and points are still in its cache when used."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,8 @@ from .interpolate import Interpolation, Padding, interpolate_at
 Offsets = Callable[[slice], Tensor]
 """The points of a slice of the images relative to their origins: (2, h, w), or (n, 2, h, w)."""
 
-# about what a core's second-level cache holds
-_CACHE_BYTES = 3 * 2**19
+# more than a core's own cache holds: in smaller pieces threads would wait for each other more often
+_CACHE_BYTES = 9 * 2**18
 _MOST_CHANNELS = 4
 _FEWEST_PIECES = 4
 # how torch numbers them
@@ -29,10 +30,10 @@ def piece_length(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> i
     """
     height, width = size
     fitting = _CACHE_BYTES // ((images.shape[1:].numel() + 2 * height * width) * dtype.itemsize)
-    length = fitting * torch.get_num_threads()
-    if images.shape[1] > _MOST_CHANNELS or not length or len(images) < _FEWEST_PIECES * length:
+    if images.shape[1] > _MOST_CHANNELS or not fitting:
         return len(images)
-    return length
+    pieces = math.ceil(len(images) / (fitting * torch.get_num_threads()))
+    return len(images) if pieces < _FEWEST_PIECES else math.ceil(len(images) / pieces)
 
 
 class SampleInPieces(torch.autograd.Function):
@@ -55,10 +56,15 @@ class SampleInPieces(torch.autograd.Function):
         ctx.save_for_backward(images, origin)
         ctx.offsets, ctx.length, ctx.how = offsets, length, (interpolation, padding)
         sampled = images.new_empty(*images.shape[:2], *size)
+        pixels = origin.new_empty(length, *images.shape[1:])
+        points = origin.new_empty(length, 2, *size)
         for part in _parts(len(images), length):
-            pixels = _fetch(images[part], origin.dtype)
-            points = offsets(part) + origin[part, :, None, None]
-            sampled[part] = interpolate_at(pixels, points, interpolation=interpolation, padding=padding)
+            sampled[part] = interpolate_at(
+                _fetch(images[part], pixels),
+                _place(offsets(part), origin[part], points),
+                interpolation=interpolation,
+                padding=padding,
+            )
         return sampled
 
     @staticmethod
@@ -69,12 +75,14 @@ class SampleInPieces(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:2]
         to_images = torch.empty_like(images) if wanted[0] else None
         to_origin = torch.empty_like(origin) if wanted[1] else None
+        slopes = origin.new_empty(ctx.length, *slope.shape[1:])
+        pixels = origin.new_empty(ctx.length, *images.shape[1:])
+        points = origin.new_empty(ctx.length, 2, *slope.shape[2:])
         for part in _parts(len(images), ctx.length):
-            points = ctx.offsets(part) + origin[part, :, None, None]
             to_pixels, to_points = torch.ops.aten.grid_sampler_2d_backward(
-                _fetch(slope[part], origin.dtype),
-                _fetch(images[part], origin.dtype),
-                points.permute(0, 2, 3, 1),
+                _fetch(slope[part], slopes),
+                _fetch(images[part], pixels),
+                _place(ctx.offsets(part), origin[part], points).permute(0, 2, 3, 1),
                 _INTERPOLATIONS[interpolation],
                 _PADDINGS[padding],
                 False,
@@ -91,6 +99,11 @@ def _parts(count: int, length: int) -> Iterator[slice]:
     return (slice(start, start + length) for start in range(0, count, length))
 
 
-def _fetch(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy: what memory has in order arrives sooner than what is asked for here and there."""
-    return values.to(dtype, copy=True)
+def _fetch(values: Tensor, room: Tensor) -> Tensor:
+    """A copy in `room`: what memory has in order arrives sooner than what is asked for here and there."""
+    return room[: len(values)].copy_(values)
+
+
+def _place(offsets: Tensor, origin: Tensor, room: Tensor) -> Tensor:
+    """The points (n, 2, h, w) at `offsets` from each origin (n, 2), in `room`."""
+    return torch.add(offsets, origin[:, :, None, None], out=room[: len(origin)])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Larger feature maps leave a CPU's cache, and are fetched from the system and given back every time.
 _MAP_BYTES = 2**23
+# Rows of a map beside which a wrapped one costs less to compute than the map to copy.
+_ROWS_PER_MARGIN = 24
 
 
 def for_inference(model: Model) -> "InferenceModel":
@@ -139,7 +141,7 @@ def _wraps_plainly(conv: nn.Module) -> bool:
 
 
 class _FoldedChain(nn.Sequential):
-    """Folded blocks that wrap around the angle. Each writes its map where the next reads it, among wrapped rows, so
+    """Folded blocks that wrap around the angle. Each leaves its map where the next reads it, among wrapped rows, so
     that padding takes no pass over memory of its own.
 
     Called block by block where somebody watches them (hooks), may want a gradient, or compiles or transforms them.
@@ -153,7 +155,7 @@ class _FoldedChain(nn.Sequential):
             return x
         padded = wrap_angle(x, blocks[0].conv.wrapped)
         for block, following in pairwise(blocks):
-            padded = _rectified_and_wrapped(_convolved(block.conv, padded), following.conv.wrapped)
+            padded = _respond(block.conv, padded, following.conv.wrapped)
         return F.relu_(_convolved(blocks[-1].conv, padded))
 
 
@@ -164,25 +166,26 @@ def _is_watched(module: nn.Module) -> bool:
     return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
-def _convolved(conv: WrapConv2d, padded: Tensor) -> Tensor:
-    """`conv` of maps that have their wrapped rows already."""
-    return F.conv2d(padded, conv.weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)
+def _respond(conv: WrapConv2d, padded: Tensor, margins: tuple[int, int]) -> Tensor:
+    """ReLU of `conv` of maps that have their wrapped rows already, with `margins` wrapped rows of its own.
+
+    A tall map is computed with its margins: a few rows too many, overwritten by those they stand for, are cheaper
+    than a second map to copy it to.
+    """
+    above, below = margins
+    height = (padded.shape[2] - conv.dilation[0] * (conv.kernel_size[0] - 1) - 1) // conv.stride[0] + 1
+    if above != below or height < _ROWS_PER_MARGIN * above:
+        return wrap_angle(F.relu_(_convolved(conv, padded)), margins)
+    x = F.relu_(_convolved(conv, padded, rows=above))
+    x[:, :, :above] = x[:, :, height : height + above]
+    x[:, :, height + above :] = x[:, :, above : above + below]
+    return x
 
 
-def _rectified_and_wrapped(x: Tensor, margins: tuple[int, int]) -> Tensor:
-    """ReLU of maps (N, C, H, W), and `margins` rows of it before and after, from the other side."""
-    (above, below), height = margins, x.shape[2]
-    if max(margins) > height:
-        return wrap_angle(F.relu_(x), margins)
-    channels_last = x.is_contiguous(memory_format=torch.channels_last)
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    shape = (*x.shape[:2], above + height + below, x.shape[3])
-    wrapped = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=layout)
-    middle = wrapped[:, :, above : above + height]
-    torch.clamp_min(x, 0, out=middle)
-    wrapped[:, :, :above] = middle[:, :, height - above :]
-    wrapped[:, :, above + height :] = middle[:, :, :below]
-    return wrapped
+def _convolved(conv: WrapConv2d, padded: Tensor, *, rows: int = 0) -> Tensor:
+    """`conv` of maps that have their wrapped rows already, between so many `rows` that mean nothing."""
+    padding = (rows * conv.stride[0], int(conv.padding[1]))
+    return F.conv2d(padded, conv.weight, conv.bias, conv.stride, padding, conv.dilation, conv.groups)
 
 
 def _fold(conv: nn.Conv2d | nn.Conv3d, norm: _BatchNorm) -> nn.Module:
