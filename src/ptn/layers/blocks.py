@@ -130,17 +130,17 @@ def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     """
     pixels = math.prod(x.shape[2:])
     seen = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-    weight, bias = conv.weight.to(seen.dtype), None if conv.bias is None else conv.bias.to(seen.dtype)
-    kernel = conv.kernel_size
-    if isinstance(conv, _Wrapping):  # each of its rows sees all rows
-        seen, weight, kernel = seen.sum(dim=2), weight.sum(dim=2), kernel[1:]
-    for taps in kernel:
-        seen = _sums_seen(seen, taps)
-    return F.linear(seen.flatten(1) / pixels, weight.flatten(1), bias).to(conv.weight.dtype)
+    for axis, kernel in enumerate(conv.kernel_size):
+        wrapped = isinstance(conv, _Wrapping) and axis == 0
+        seen = _sums_seen(seen, kernel, wrapped=wrapped)
+    weight, bias = conv.weight.flatten(1).to(seen.dtype), None if conv.bias is None else conv.bias.to(seen.dtype)
+    return F.linear(seen.flatten(1) / pixels, weight, bias).to(conv.weight.dtype)
 
 
-def _sums_seen(x: Tensor, kernel: int) -> Tensor:
+def _sums_seen(x: Tensor, kernel: int, *, wrapped: bool) -> Tensor:
     """Sums over what each tap of a kernel sees along the first axis: (N, C, n, …) -> (N, C, …, kernel)."""
+    if wrapped:
+        return x.sum(dim=2)[..., None].expand(*x.shape[:2], *x.shape[3:], kernel)
     size = x.shape[2]
     starts = [tap - (kernel - 1) // 2 for tap in range(kernel)]
     return torch.stack([x[:, :, max(0, start) : max(0, size + start)].sum(dim=2) for start in starts], dim=-1)
