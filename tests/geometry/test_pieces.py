@@ -85,6 +85,12 @@ def test_points_remembered_in_inference_mode_serve_gradients_later():
     assert origin.grad.abs().sum() > 0
 
 
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     ("shape", "in_pieces"),
     [((200, 1, 96, 96), True), ((64, 3, 128, 128), True), ((20, 1, 96, 96), False), ((200, 16, 96, 96), False)],
@@ -95,6 +101,7 @@ def test_pieces_are_for_many_images_of_few_channels(shape, in_pieces):
     assert (length < shape[0]) == in_pieces
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("count", [200, 201, 1001, 5000])
 def test_pieces_are_of_equal_length(count):
     length = pieces.piece_length(torch.empty(count, 1, 96, 96, device="meta"), (96, 96), torch.float32)
@@ -102,6 +109,7 @@ def test_pieces_are_of_equal_length(count):
     assert spare < -(-count // length)
 
 
-def test_an_image_that_fills_the_cache_is_not_cut_from_the_others():
-    images = torch.empty(5, 1, 1024, 1024, device="meta")
-    assert pieces.piece_length(images, (8, 8), torch.float32) == 5
+@pytest.mark.usefixtures("two_threads")
+def test_an_image_that_fills_the_cache_is_sampled_beside_one_for_each_other_thread():
+    images = torch.empty(64, 1, 1024, 1024, device="meta")
+    assert pieces.piece_length(images, (1024, 1024), torch.float32) == 2

@@ -26,12 +26,12 @@ def piece_length(images: Tensor, size: tuple[int, int], dtype: torch.dtype) -> i
     """How many images to sample at a time at h × w points each; all of them where pieces would not pay.
 
     They pay for images, not for feature maps, whose many channels take longer to copy than their points to read;
-    and not for a few images, or for those that fill the cache one by one.
+    and not for a few images. Each thread has one image at least, however large.
     """
-    height, width = size
-    fitting = _CACHE_BYTES // ((images.shape[1:].numel() + 2 * height * width) * dtype.itemsize)
-    if images.shape[1] > _MOST_CHANNELS or not fitting:
+    if images.shape[1] > _MOST_CHANNELS:
         return len(images)
+    height, width = size
+    fitting = max(1, _CACHE_BYTES // ((images.shape[1:].numel() + 2 * height * width) * dtype.itemsize))
     pieces = math.ceil(len(images) / (fitting * torch.get_num_threads()))
     return len(images) if pieces < _FEWEST_PIECES else math.ceil(len(images) / pieces)
 
