@@ -1,14 +1,15 @@
 """Clocks and memory: that they measure what they say."""
 
 import itertools
+import math
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 import torch
 
+from ptn.bench import timing
 from ptn.bench.timing import (
     CALLS_IN_GRAPH,
     Effort,
@@ -41,24 +42,13 @@ def test_contenders_take_turns_and_each_gets_its_own_time():
     assert all(count > 1 for _, count in turns)  # the last of each turn is timed
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="clocks of Windows are too coarse")
-def test_a_turn_begins_when_threads_of_the_last_have_stopped():
-    ended = []
-
-    def spin_on():
-        threading.Thread(target=busy).start()
-
-    def busy():
-        end = time.perf_counter() + 0.05
-        while time.perf_counter() < end:
-            pass
-        ended.append(time.perf_counter())
-
-    begun = []
-    time_together(
-        {"spins on": spin_on, "waits": lambda: begun.append(time.perf_counter())}, CPU, Effort(seconds=0, rounds=1)
-    )
-    assert begun[-1] > ended[-1]
+@pytest.mark.parametrize(("spinning_for", "sleeps"), [(0, 1), (5, 6), (math.inf, 20)])
+def test_threads_that_spin_are_waited_for_but_not_for_ever(monkeypatch, spinning_for, sleeps):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "process_time", lambda: 0.01 * min(len(slept), spinning_for))
+    timing._settle()
+    assert len(slept) == sleeps
 
 
 def test_short_work_is_repeated_within_a_sample():

@@ -141,8 +141,8 @@ def _wraps_plainly(conv: nn.Module) -> bool:
 
 
 class _FoldedChain(nn.Sequential):
-    """Folded blocks that wrap around the angle. Each leaves its map where the next reads it, among wrapped rows, so
-    that padding takes no pass over memory of its own.
+    """Folded blocks that wrap around the angle. Each leaves a tall map where the next reads it, among wrapped rows,
+    so that padding takes no pass over memory of its own.
 
     Called block by block where somebody watches them (hooks), may want a gradient, or compiles or transforms them.
     """
