@@ -113,7 +113,7 @@ def test_a_run_does_not_depend_on_another_that_had_its_stream(recipe, data):
     assert all(bool(other.isnan().all()) for other in others)
 
 
-@pytest.mark.parametrize("name", ["rotsvhn/ptn_resnet32/modern+", "svhn/ptn_resnet32/paper/two-stream"])
+@pytest.mark.parametrize("name", ["rotsvhn/ptn_resnet32/modern+", "svhn/holdout/ptn-resnet32-two-stream/paper"])
 def test_photographs_are_augmented_in_the_captured_step(name):
     recipe = replace(find_recipe(name), epochs=2, batch=32)
     prepare_device(recipe, GPU)

@@ -171,6 +171,20 @@ def test_a_warp_is_composed_with_the_polar_sampling(name, photographs):
     assert (composed - twice).norm() < 0.05 * twice.norm()
 
 
+@pytest.mark.parametrize(("name", "angles"), [("ptn_resnet32", 32), ("ptn_b", 32), ("ptn_l", 56), ("pcnn_s", 30)])
+def test_an_upright_network_knows_how_an_image_lies(name, angles):
+    """Its features turn as those of others do; its scores are of each direction by itself."""
+    model = exact(name, angles=angles, upright=True)
+    images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
+    seen = model.explain(images)
+    assert model.classifier.head.in_features == seen.feature_maps.shape[1] * seen.feature_maps.shape[2]
+    assert torch.allclose(seen.logits, model(images))
+    turned = seen.feature_maps.roll(1, dims=2)
+    assert not torch.allclose(model.classifier.score(turned), seen.logits, atol=1e-3)
+    alike = seen.feature_maps.mean(dim=2, keepdim=True).expand_as(turned)
+    assert torch.allclose(model.classifier.score(alike.roll(1, dims=2)), model.classifier.score(alike))
+
+
 def test_two_streams_are_a_polar_and_a_plain_network_that_add_up():
     model = exact("ptn_resnet32", two_stream=True, image_size=20)
     images, origin = torch.rand(3, 1, 20, 20, dtype=torch.float64), torch.full((3, 2), 0.1, dtype=torch.float64)

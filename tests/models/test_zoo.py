@@ -161,6 +161,7 @@ def test_options_are_listed_and_checked():
         (lambda p: ptn.create_model("ptn_b", kernel=0), "kernel must be an odd number"),
         (lambda p: ptn.create_model("ptn_b", wrap="no"), "wrap must be True or False"),
         (lambda p: ptn.create_model("ptn_b", two_stream="no"), "two_stream must be True or False"),
+        (lambda p: ptn.create_model("ptn_b", upright=1), "upright must be True or False"),
         (lambda p: ptn.create_model("ptn_b", angle_stride=0), "angle_stride must be a whole number of at least 1"),
         (lambda p: ptn.create_model("ptn_b", heatmap_bias=0.0), "heatmap_bias must be a positive number"),
         (lambda p: ptn.create_model("ptn_b", origin_turns=3), "origin_turns must be 1 or 4"),

@@ -82,8 +82,7 @@ def test_svhn_has_the_ratio_to_the_network_beside_it(made_up):
         record("PTN-ResNet32", 6.0, form="paper"),
         record("ResNet32", 5.0),
         record("PTN-ResNet32", 3.0),
-        record("PTN-ResNet32, 48 px", 3.0, form="paper"),
-        record("PTN-ResNet32, two-stream", 2.0, form="paper"),
+        record("PTN-ResNet32, scale 0.6–1", 3.0, form="paper"),
     ]
     text = render(records, "svhn")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
@@ -92,8 +91,7 @@ def test_svhn_has_the_ratio_to_the_network_beside_it(made_up):
     assert ratios["ROTSVHN", "PTN-ResNet32"] == ("0.80", "0.75 / 0.60")
     assert ratios["ROTSVHN", "ResNet32"] == ("", "")
     assert ratios["SVHN", "PTN-ResNet32"] == ("1.25", "")
-    assert ratios["ROTSVHN", "PTN-ResNet32, 48 px"] == ("", "")  # nothing beside it has run
-    assert ratios["ROTSVHN", "PTN-ResNet32, two-stream"] == ("", "0.25")
+    assert ratios["ROTSVHN", "PTN-ResNet32, scale 0.6–1"] == ("", "")  # nothing beside it has run
     assert [ratios[name, "PTN-ResNet32"][0] for name in ("SVHN−", "ROTSVHN−")] == ["1.36", "0.73"]
     assert "Ratio: error over that of" in text
     assert "73,257" in text

@@ -57,7 +57,7 @@ def test_crops_come_from_tiles_and_answers_are_to_crops():
         ("svhn/resnet32/paper", True),
         ("rotsvhn-minus/resnet32/modern", True),
         ("rotsvhn/resnet32/paper/scaled", False),
-        ("svhn/holdout/resnet32", False),
+        ("svhn/holdout/resnet32/paper", False),
     ],
 )
 def test_records_of_the_usual_test_crops_have_accuracies_by_angle(name, measured):
@@ -68,6 +68,20 @@ def test_records_of_the_usual_test_crops_have_accuracies_by_angle(name, measured
     if measured:
         assert len(record.metrics["angle_accuracy"]) == len(record.metrics["angle_deg"]) == 24
         assert record.metrics["angle_count"] == math.ceil(len(test) / 10)
+
+
+def test_records_say_where_a_learned_origin_is(monkeypatch):
+    run = tiny_run("svhn/ptn_resnet32/paper")
+    test = load_split(run.recipe.data, "test")
+    _, (record,) = conclude_run(run, test)
+    assert record.metrics["origin_from_middle_px"] == [0, 0]  # untrained
+    pulled = torch.tensor([[15.5 + 3.0, 15.5 - 1.0], [15.5 + 5.0, 15.5 - 1.0]], dtype=torch.float64)
+    monkeypatch.setattr("ptn.training.results.origins_px", lambda model, dataset: pulled)
+    _, (record,) = conclude_run(run, test)
+    assert record.metrics["origin_from_middle_px"] == [4, -1]
+    assert record.metrics["origin_deviation_px"] == [pytest.approx(math.sqrt(2), abs=1e-3), 0]
+    _, (record,) = conclude_run(tiny_run("svhn/resnet32/paper"), test)
+    assert "origin_from_middle_px" not in record.metrics
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tmp_path):

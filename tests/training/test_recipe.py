@@ -12,6 +12,7 @@ from ptn.models.timm_networks import is_timm
 from ptn.models.zoo import build_on_meta, list_options
 from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, recipe_from_dict, recipe_names
+from ptn.training.photo_recipes import TRIALS
 from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe
 from ptn.training.recipes import is_outdated, sum_recipes
 from ptn.training.records import read_records
@@ -86,20 +87,34 @@ def test_the_controls_on_voxels_differ_from_the_papers_network_in_one_thing_each
 
 def test_on_house_numbers_both_networks_see_the_same_pixels():
     """Every PTN has a plain network beside it that is trained alike; only the network differs."""
-    pairs = [("ptn_resnet32", "resnet32"), ("ptn_resnet18", "resnet18"), ("ptn-resnet32", "resnet32")]
-    names = [name for name in recipe_names() if "svhn" in name and ("/ptn_" in name or "/ptn-" in name)]
+    names = [name for name in recipe_names() if "svhn" in name and "/ptn_" in name]
     for name in names:
-        recipe = find_recipe(name)
-        plain = next(name.replace(ptn, other) for ptn, other in pairs if ptn in name)
-        while plain not in recipe_names():  # of options of the PTN alone
-            plain = plain.rpartition("/" if "/holdout/" not in plain else "-")[0]
-        assert replace(find_recipe(plain), model=recipe.model).sha256 == recipe.sha256, name
-    assert len(names) > 30
+        recipe, plain = find_recipe(name), find_recipe(name.replace("/ptn_", "/"))
+        assert replace(plain, model=recipe.model).sha256 == recipe.sha256, name
+    assert len(names) == 12
+
+
+def test_every_trial_on_the_hold_out_changes_one_thing_in_a_ptn():
+    for form in ("paper", "modern"):
+        base = find_recipe(f"svhn/holdout/ptn-resnet32/{form}")
+        plain = find_recipe(f"svhn/holdout/resnet32/{form}")
+        assert replace(plain, model=base.model).sha256 == base.sha256
+        wide, plain = (find_recipe(f"svhn/holdout/{name}-48-px/{form}") for name in ("ptn-resnet32", "resnet32"))
+        assert replace(plain, model=wide.model).sha256 == wide.sha256
+        tried = {row.row.partition(", ")[2] for row in _hold_out_rows(form) if row.row.startswith("PTN")}
+        assert tried == {"", "48 px", *(title for title, trial in TRIALS.items() if form in trial.forms)}
+        for title, trial in TRIALS.items():
+            assert form not in trial.forms or override(base, trial.changes).sha256 != base.sha256, title
+
+
+def _hold_out_rows(form):
+    recipes = [find_recipe(name) for name in recipe_names() if "/holdout/" in name]
+    return [row for recipe in recipes if recipe.form == form for row in recipe.rows]
 
 
 def test_what_is_chosen_on_the_hold_out_sees_no_test_digit():
     chosen = [find_recipe(name) for name in recipe_names() if "/holdout/" in name]
-    assert {recipe.data.name for recipe in chosen} == {"svhn", "rotsvhn"}
+    assert {recipe.data.name for recipe in chosen} == {"svhn"}
     assert {(recipe.data.train, recipe.data.test) for recipe in chosen} == {("fit", "valid")}
     assert {row.table for recipe in chosen for row in recipe.rows} == {"svhn-holdout"}
 

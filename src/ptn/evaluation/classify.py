@@ -168,6 +168,17 @@ def origin_error_px(
     """How far origins are from the true centres, `meta["center"]`, in pixels: the median and the 90th centile."""
     if "center" not in dataset.meta or not isinstance(dataset, Dataset) or not len(dataset):
         raise InputError(f"{dataset.name} {dataset.split} has no true centres to compare origins with")
+    height, width = dataset.images.shape[-2:]
+    true = origin_px(dataset.meta["center"].double(), (height, width))
+    distances = (origins_px(model, dataset, batch=batch, device=device) - true).norm(dim=1)
+    median, p90 = distances.quantile(distances.new_tensor([0.5, 0.9])).tolist()
+    return median, p90
+
+
+def origins_px(
+    model: Model, dataset: Dataset, *, batch: int | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """Where a network puts the origin in each image, (x, y) in pixels: float64 (N, 2) on the CPU."""
     if device is not None:
         model.to(device)
     place, dtype = placement(model)
@@ -177,13 +188,9 @@ def origin_error_px(
         for _, pictures in _batches(dataset, batch or default_batch(_shape(dataset)), place, dtype):
             found = ready.explain(pictures).origins
             if found is None:
-                raise InputError(f"{model.config.name} has no origin to compare with the true centres")
+                raise InputError(f"{model.config.name} has no origin")
             origins.append(found.cpu().double())
-    height, width = dataset.images.shape[-2:]
-    true = origin_px(dataset.meta["center"].double(), (height, width))
-    distances = (origin_px(torch.cat(origins), (height, width)) - true).norm(dim=1)
-    median, p90 = distances.quantile(distances.new_tensor([0.5, 0.9])).tolist()
-    return median, p90
+    return origin_px(torch.cat(origins), (dataset.images.shape[-2], dataset.images.shape[-1]))
 
 
 def _shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:

@@ -76,20 +76,22 @@ def polar(
     dropout: float = 0.0,
     angle_stride: int = 1,
     two_stream: bool = False,
+    upright: bool = False,
 ) -> PolarNetwork:
     """PTN (a learned origin) and PCNN (the middle of the image): a stack on the polar image.
 
     By default the polar image has the size of the image, stack L twice the angles; a learned origin is
     jittered by 2 pixels in training. With 4 `origin_turns` it turns by quarters as the image does. `angle_stride`
     is that of the first convolution along the angle, where there are more angles than its kernels can look over.
-    With `two_stream` the same stack looks at the image itself too.
+    With `two_stream` the same stack looks at the image itself too. With `upright` scores depend on the direction in
+    which features lie, where otherwise they are averaged over the angle: for objects that are others when turned.
     """
     height, width = image_size
-    rows = 2 * height if stack == "l" else height
+    default_angles = 2 * height if stack == "l" else height
     learned = origin == "learned"
     transformer = PolarTransformer(
         PolarGrid(
-            rows if angles is None else angles,
+            default_angles if angles is None else angles,
             width if radii is None else radii,
             r_min_px=r_min_px,
             r_max_px=r_max_px,
@@ -111,7 +113,8 @@ def polar(
         kernel=kernel,
         dropout=dropout,
     )
-    classifier = make(wrap=wrap, angle_stride=angle_stride)
+    rows = transformer.grid.angles if upright else None
+    classifier = make(wrap=wrap, angle_stride=angle_stride, rows=rows)
     shape = (in_channels, *image_size)
     return (
         TwoStreamNetwork(shape, transformer, classifier, make())

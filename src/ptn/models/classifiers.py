@@ -53,8 +53,24 @@ def _widening_layers(widths: tuple[int, int, int], extra: int) -> list[tuple[int
     return list(zip(filters, strides, strict=True))
 
 
+class RowHead(nn.Linear):
+    """Scores of feature maps averaged along their columns alone: (N, C, rows, …) -> (N, num_classes).
+
+    Each row counts by itself. Of polar images: each direction, so that a turned object may be another one.
+    """
+
+    def __init__(self, channels: int, rows: int, num_classes: int) -> None:
+        super().__init__(channels * rows, num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features.flatten(3).mean(dim=3).flatten(1))
+
+
 class ConvStack(nn.Module):
-    """Blocks, a final convolution to the classes, and their average: (N, C, …) -> (N, num_classes)."""
+    """Blocks, a final convolution to the classes, and their average: (N, C, …) -> (N, num_classes).
+
+    With `rows`, of the input, a `RowHead` instead of the last two.
+    """
 
     def __init__(
         self,
@@ -66,6 +82,7 @@ class ConvStack(nn.Module):
         head_kernel: int | None = None,
         wrap: bool = False,
         dropout: float = 0.0,
+        rows: int | None = None,
         dims: Literal[2, 3] = 2,
     ) -> None:
         super().__init__()
@@ -76,11 +93,16 @@ class ConvStack(nn.Module):
             channels = filters
         self.features = Blocks(*blocks)
         self.dropout = ChannelDropout(channels, dropout)
-        self.head = make_conv(channels, num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
+        self.head: nn.Conv2d | nn.Conv3d | RowHead
+        if rows is None:
+            self.head = make_conv(channels, num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
+        else:
+            self.head = RowHead(channels, rows_left(rows, [stride for _, stride in layers]), num_classes)
 
     def score(self, features: Tensor) -> Tensor:
         """Feature maps -> logits."""
-        return mean_response(self.head, self.dropout(features))
+        seen = self.dropout(features)
+        return self.head(seen) if isinstance(self.head, RowHead) else mean_response(self.head, seen)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.score(self.features(x))
@@ -89,7 +111,8 @@ class ConvStack(nn.Module):
 class ResNet(nn.Module):
     """A stem, stages of residual blocks, and the average of their feature maps: (N, C, …) -> (N, num_classes).
 
-    Every stage after the first has half the size of the one before. By default He et al.'s ResNet32.
+    Every stage after the first has half the size of the one before. By default He et al.'s ResNet32. With `rows`,
+    of the input, a `RowHead` scores them.
     """
 
     def __init__(
@@ -102,6 +125,7 @@ class ResNet(nn.Module):
         stem_stride: Size = 1,
         wrap: bool = False,
         dropout: float = 0.0,
+        rows: int | None = None,
         dims: Literal[2, 3] = 2,
     ) -> None:
         super().__init__()
@@ -114,14 +138,26 @@ class ResNet(nn.Module):
             channels = width
         self.features = Blocks(stem, *blocks)
         self.dropout = ChannelDropout(channels, dropout)
-        self.head = nn.Linear(channels, num_classes)
+        if rows is None:
+            self.head = nn.Linear(channels, num_classes)
+        else:
+            halvings = [2] * (len(stages) - 1)
+            self.head = RowHead(channels, rows_left(rows, [stem_stride, *halvings]), num_classes)
 
     def score(self, features: Tensor) -> Tensor:
         """Feature maps -> logits."""
-        return self.head(self.dropout(features).flatten(2).mean(dim=2))
+        seen = self.dropout(features)
+        return self.head(seen if isinstance(self.head, RowHead) else seen.flatten(2).mean(dim=2))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.score(self.features(x))
+
+
+def rows_left(rows: int, strides: Sequence[Size]) -> int:
+    """How many of so many rows of an image are left after convolutions of these strides."""
+    for stride in strides:
+        rows = -(-rows // (stride if isinstance(stride, int) else stride[0]))
+    return rows
 
 
 def residual_stage(
@@ -148,20 +184,23 @@ def make_classifier(
     wrap: bool = False,
     dropout: float = 0.0,
     angle_stride: int = 1,
+    rows: int | None = None,
 ) -> ConvStack | ResNet:
     """The classifier called `stack`, for images of a size.
 
-    `angle_stride` is a stride of its first convolution along the rows, on top of its own.
+    `angle_stride` is a stride of its first convolution along the rows, on top of its own. `rows` are those of the
+    images, where its scores are to tell them apart.
     """
     if isinstance(angle_stride, bool) or not isinstance(angle_stride, int) or angle_stride < 1:
         raise InputError(f"angle_stride must be a whole number of at least 1; got {angle_stride!r}")
     if stack == "resnet32":
-        return ResNet(in_channels, num_classes, stem_stride=(angle_stride, 1), wrap=wrap, dropout=dropout)
+        stem_stride = (angle_stride, 1)
+        return ResNet(in_channels, num_classes, stem_stride=stem_stride, wrap=wrap, dropout=dropout, rows=rows)
     (filters, stride), *others = stack_layers(stack, image_size)
-    rows, columns = stride if isinstance(stride, tuple) else (stride, stride)
-    layers = [(filters, (angle_stride * rows, columns)), *others]
+    along, across = stride if isinstance(stride, tuple) else (stride, stride)
+    layers = [(filters, (angle_stride * along, across)), *others]
     size = (5 if stack == "l" else 3) if kernel is None else kernel
-    return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout)
+    return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout, rows=rows)
 
 
 def make_voxel_classifier(

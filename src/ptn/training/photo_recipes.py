@@ -5,26 +5,48 @@ The paper gives no recipe; `paper` is He et al.'s for small images, `modern` our
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .recipe import AugmentSpec, DataSpec, Form, ModelSpec, OptimiserSpec, Recipe, Row, ScheduleSpec
+from .settings import override
 
 SETS = ("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus")
 TITLES = {"ptn_resnet32": "PTN-ResNet32", "resnet32": "ResNet32"}
+FORMS: tuple[Form, ...] = ("paper", "modern")
 SCALE = [0.6, 1.0]
 
-TRIALS: dict[str, dict[str, Any]] = {
-    "softplus heatmap": {"heatmap": "softplus"},
-    "broad heatmap": {"heatmap": "softplus", "heatmap_bias": 4.0},
-    "64 angles": {"angles": 64, "angle_stride": 2},
-    "64 angles × 48 radii": {"angles": 64, "angle_stride": 2, "radii": 48},
-    "r_min ½ px": {"r_min_px": 0.5},
-    "linear radius": {"law": "linear"},
-    "edge repeated": {"padding": "border"},
-    "no wrap padding": {"wrap": False},
-    "two-stream": {"two_stream": True},
+
+class Trial(NamedTuple):
+    """A change to PTN-ResNet32's recipe, and the forms in which it is one."""
+
+    changes: dict[str, Any]
+    forms: tuple[Form, ...] = FORMS
+
+
+def _options(**options: Any) -> dict[str, Any]:
+    return {f"model.options.{name}": value for name, value in options.items()}
+
+
+_TWO_STREAM = _options(two_stream=True)
+
+TRIALS: dict[str, Trial] = {
+    "softplus heatmap": Trial(_options(heatmap="softplus"), ("paper",)),
+    "linear heatmap": Trial(_options(heatmap="linear"), ("modern",)),
+    "broad heatmap": Trial(_options(heatmap="softplus", heatmap_bias=4.0)),
+    "64 angles": Trial(_options(angles=64, angle_stride=2)),
+    "64 angles × 48 radii": Trial(_options(angles=64, angle_stride=2, radii=48)),
+    "r_min ½ px": Trial(_options(r_min_px=0.5)),
+    "r_min 2 px": Trial(_options(r_min_px=2.0), ("modern",)),
+    "linear radius": Trial(_options(law="linear")),
+    "edge repeated": Trial(_options(padding="border")),
+    "no wrap padding": Trial(_options(wrap=False)),
+    "upright": Trial(_options(upright=True), ("modern",)),
+    "two-stream": Trial(_TWO_STREAM),
+    "two-stream, half the rate": Trial({**_TWO_STREAM, "optimiser.lr": 0.05}, ("modern",)),
+    "jitter ½ px": Trial({"origin_jitter_px": 0.5}, ("modern",)),
+    "jitter fades": Trial({"schedule.jitter_fade": 0.5}, ("modern",)),
 }
-"""What may close the gap upright, beside a wider field: changes to the options of PTN-ResNet32, one at a time."""
+"""What may close the gap upright, beside a wider field, one at a time."""
 
 # wide as the tile, of which a turned one shows this disc; beyond it there is nothing to sample
 _WIDE = {"r_max_px": 24.0}
@@ -43,24 +65,17 @@ _LIGHT: dict[str, Any] = {
 
 def photographs() -> Iterator[Recipe]:
     """Every recipe on house numbers, in the order of the table."""
-    forms: tuple[Form, ...] = ("paper", "modern")
-    for form in forms:
+    for form in FORMS:
         for dataset in SETS:
             for model in TITLES:
                 yield _plain(dataset, model, form)
         for model in TITLES:
             yield _turned_anew(model, form)
-        for dataset in SETS:
-            for model in TITLES:
-                yield _wider(dataset, model, form)
-    for dataset in SETS:
-        for title in ("64 angles", "two-stream"):
-            yield _variant(dataset, title)
     for model in TITLES:
         yield _scaled(model)
     yield from _backbones()
-    for dataset in ("svhn", "rotsvhn"):
-        yield from _held_out(dataset)
+    for form in FORMS:
+        yield from _held_out(form)
 
 
 def _plain(dataset: str, model: str, form: Form) -> Recipe:
@@ -98,7 +113,6 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
             **_LIGHT,
         ),
         epochs=40,
-        label_smoothing=0.1,
     )
 
 
@@ -112,31 +126,6 @@ def _turned_anew(model: str, form: Form) -> Recipe:
         data=DataSpec("rotsvhn", options=_TILES),
         rows=(Row("svhn", f"{TITLES[model]}+"),),
         augment=replace(recipe.augment, **turned),
-    )
-
-
-def _wider(dataset: str, model: str, form: Form) -> Recipe:
-    """The whole tile, 48 pixels wide: half as much again of what is around the digit."""
-    recipe = _plain(dataset, model, form)
-    options = {**recipe.model.options, **(_WIDE if model.startswith("ptn") else {})}
-    return replace(
-        recipe,
-        name=f"{recipe.name}/48-px",
-        data=DataSpec(dataset, options={"size": 48}),
-        model=ModelSpec(model, options),
-        rows=(Row("svhn", f"{TITLES[model]}, 48 px"),),
-        augment=replace(recipe.augment, crop_px=None),
-    )
-
-
-def _variant(dataset: str, title: str) -> Recipe:
-    """PTN-ResNet32 by the paper's recipe, but for one of `TRIALS`."""
-    recipe = _plain(dataset, "ptn_resnet32", "paper")
-    return replace(
-        recipe,
-        name=f"{recipe.name}/{_as_name(title)}",
-        model=ModelSpec("ptn_resnet32", {**recipe.model.options, **TRIALS[title]}),
-        rows=(Row("svhn", f"PTN-ResNet32, {title}"),),
     )
 
 
@@ -167,23 +156,37 @@ def _backbones() -> Iterator[Recipe]:
         )
 
 
-def _held_out(dataset: str) -> Iterator[Recipe]:
-    """Trained on all but 6,000 of the training digits and tested on those, by the paper's recipe."""
-
-    def choosing(recipe: Recipe, title: str) -> Recipe:
-        return replace(
-            recipe,
-            name=f"{dataset}/holdout/{_as_name(title)}",
-            data=replace(recipe.data, train="fit", test="valid"),
-            rows=(Row("svhn-holdout", title),),
-        )
-
+def _held_out(form: Form) -> Iterator[Recipe]:
+    """On upright digits, trained on all but 6,000 of the training digits and tested on those."""
     for model, title in TITLES.items():
-        yield choosing(_plain(dataset, model, "paper"), title)
-    for model, title in TITLES.items():
-        yield choosing(_wider(dataset, model, "paper"), f"{title}, 48 px")
-    for title in TRIALS:
-        yield choosing(_variant(dataset, title), f"PTN-ResNet32, {title}")
+        plain = _plain("svhn", model, form)
+        yield _choosing(plain, title, form)
+        yield _choosing(_wider(plain), f"{title}, 48 px", form)
+    ptn = _plain("svhn", "ptn_resnet32", form)
+    for title, trial in TRIALS.items():
+        if form in trial.forms:
+            yield _choosing(override(ptn, trial.changes), f"PTN-ResNet32, {title}", form)
+
+
+def _choosing(recipe: Recipe, title: str, form: Form) -> Recipe:
+    return replace(
+        recipe,
+        name=f"svhn/holdout/{_as_name(title)}/{form}",
+        form=form,
+        data=replace(recipe.data, train="fit", test="valid"),
+        rows=(Row("svhn-holdout", title),),
+    )
+
+
+def _wider(recipe: Recipe) -> Recipe:
+    """The whole tile, 48 pixels wide: half as much again of what is around the digit."""
+    options = {**recipe.model.options, **(_WIDE if recipe.model.name.startswith("ptn") else {})}
+    return replace(
+        recipe,
+        data=DataSpec(recipe.data.name, options={"size": 48}),
+        model=ModelSpec(recipe.model.name, options),
+        augment=replace(recipe.augment, crop_px=None),
+    )
 
 
 def _as_name(title: str) -> str:

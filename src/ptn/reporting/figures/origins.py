@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...data import Dataset
+from ...data.subset import subset
 from ...errors import InputError
+from ...evaluation import origins_px
 from ...evaluation.compute import made_ready
 from ...geometry import origin_px
 from ...models import Explanation, Model
@@ -17,7 +19,6 @@ from .style import BLUE, GREEN, VERMILION, YELLOW, save
 
 _COLUMNS = 10
 _AT_MOST = 4000
-_BATCH = 500
 
 
 def neighbours(dataset: Dataset) -> Tensor:
@@ -43,13 +44,9 @@ def draw(model: Model, title: str, digits: Dataset, path: Path) -> dict[str, flo
     chosen = sharpest(digits, beside > 0, _COLUMNS)
     figure = Figure(figsize=(11.5, 6.6), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
-    ready = made_ready(model)
-    _draw_digits(parts[0], ready.explain(digits.images[chosen].float() / 255), digits, chosen)
+    _draw_digits(parts[0], made_ready(model).explain(digits.images[chosen].float() / 255), digits, chosen)
     some = torch.linspace(0, len(digits) - 1, min(_AT_MOST, len(digits))).long()
-    found = [ready.explain(digits.images[rows].float() / 255).origins for rows in some.split(_BATCH)]
-    if any(origins is None for origins in found):
-        raise InputError(f"{title} has no origin to show: take a PTN")
-    pixels = origin_px(torch.cat([origins for origins in found if origins is not None]), _size(digits))
+    pixels = origins_px(model, subset(digits, some))
     distance = (pixels - pixels.new_tensor([(side - 1) / 2 for side in reversed(_size(digits))])).norm(dim=1)
     medians = _draw_distances(parts[1], distance, beside[some])
     figure.suptitle(f"Where {title} looks, with other digits beside the one to be read", fontsize=12)
