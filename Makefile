@@ -41,7 +41,7 @@ screenshot: browser
 
 ## tables: those inside README and docs, from results/
 tables: $(MARK)-dev
-	$(BIN)/ptn report --page README.md --page docs/results/rotmnist.md --page docs/sim2mnist.md --page docs/results/mnist-variants.md --page docs/results/modelnet40.md
+	$(BIN)/ptn report --page README.md --page docs/results/rotmnist.md --page docs/sim2mnist.md --page docs/results/mnist-variants.md --page docs/results/modelnet40.md --page docs/results/svhn.md
 
 ## docs: the documentation as a site, into site/; links and references that lead nowhere are errors
 docs: $(MARK)-dev

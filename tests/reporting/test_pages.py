@@ -12,13 +12,19 @@ ROOT = Path(__file__).parents[2]
 PAGE = "Before.\n<!-- report: {} -->\nwas here\n<!-- end of report -->\nAfter.\n"
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/results/rotmnist.md", "docs/sim2mnist.md", "docs/results/mnist-variants.md"]
-)
+PAGES = [
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if "\n<!-- report: " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_pages_of_this_repository_are_as_the_records_have_them(page):
     """`make tables` makes them so."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert refresh(text, load_records(ROOT / "results")) == text
+    assert f"--page {page}" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_a_table_is_put_where_it_is_asked_for(made_up):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -246,8 +246,11 @@ class Recipe:
         return asdict(self)
 
     def changes(self) -> dict[str, Any]:
-        """What it sets otherwise than the defaults, as JSON has it: what records keep, so defaults never change."""
-        changes: dict[str, Any] = json.loads(json.dumps(_changes(self)))
+        """What it sets otherwise than the defaults, as JSON has it: what records keep, so defaults never change.
+
+        But for `rows`, which say nothing about training, and of which a record has its own.
+        """
+        changes: dict[str, Any] = json.loads(json.dumps(_changes(replace(self, rows=()))))
         return changes
 
     @property

@@ -18,7 +18,7 @@ from ...models.networks import PolarNetwork
 from .style import GREEN, YELLOW
 
 SIZE = 42
-STEPS = {"move": 24, "turn": 32, "grow": 20}
+STEPS = {"move": 16, "turn": 20, "grow": 13}
 """How many frames each part has."""
 
 _SAYS = {
@@ -27,7 +27,7 @@ _SAYS = {
     "grow": "It grows: the log-polar image shifts along the radius",
 }
 _SMALL, _LARGE = 0.85, 1.2
-_MILLISECONDS = 70
+_MILLISECONDS = 105
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 FORMATS = ("png", "webp", "svg", "pdf")
 
 _LIGHT, _DARK = ("#1f2328", "#ffffff"), ("#e6edf3", "#0d1117")
-_DOTS_PER_INCH = 115
+_DOTS_PER_INCH = 90
 
 
 @contextmanager
