@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import ptn
 from ptn.geometry import Warp, similarity_warp
 from ptn.models import ScoreSum
+from ptn.models.classifiers import RowHead
 
 
 def exact(name, **options):
@@ -180,9 +182,29 @@ def test_an_upright_network_knows_how_an_image_lies(name, angles):
     assert model.classifier.head.in_features == seen.feature_maps.shape[1] * seen.feature_maps.shape[2]
     assert torch.allclose(seen.logits, model(images))
     turned = seen.feature_maps.roll(1, dims=2)
-    assert not torch.allclose(model.classifier.score(turned), seen.logits, atol=1e-3)
+    assert torch.allclose(model.classifier.score(turned), seen.logits)  # at the start all directions are alike
+    torch.nn.init.normal_(model.classifier.head.weight)
+    assert not torch.allclose(model.classifier.score(turned), model(images), atol=1e-3)
     alike = seen.feature_maps.mean(dim=2, keepdim=True).expand_as(turned)
     assert torch.allclose(model.classifier.score(alike.roll(1, dims=2)), model.classifier.score(alike))
+
+
+def test_what_directions_have_in_common_is_learned_as_by_a_layer_over_their_average():
+    torch.manual_seed(0)
+    features, answer = torch.rand(4, 6, 1, 5).expand(4, 6, 8, 5), torch.tensor([0, 1, 2, 0])
+    head = RowHead(6, 8, 3)
+    plain = torch.nn.Linear(6, 3)
+    plain.load_state_dict({"weight": head.weight.unflatten(1, (6, 8)).sum(dim=2) * head.scale, "bias": head.bias})
+    for _ in range(5):
+        scores = head(features), plain(features.mean(dim=(2, 3)))
+        assert torch.allclose(*scores, atol=1e-5)
+        for layer, logits in zip((head, plain), scores, strict=True):
+            weight, bias = torch.autograd.grad(
+                torch.nn.functional.cross_entropy(logits, answer), layer.parameters()
+            )
+            with torch.no_grad():
+                layer.weight -= 0.5 * weight
+                layer.bias -= 0.5 * bias
 
 
 def test_two_streams_are_a_polar_and_a_plain_network_that_add_up():

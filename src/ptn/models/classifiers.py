@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
@@ -56,14 +57,20 @@ def _widening_layers(widths: tuple[int, int, int], extra: int) -> list[tuple[int
 class RowHead(nn.Linear):
     """Scores of feature maps averaged along their columns alone: (N, C, rows, …) -> (N, num_classes).
 
-    Each row counts by itself. Of polar images: each direction, so that a turned object may be another one.
+    Each row counts by itself. Of polar images: each direction, so that a turned object may be another one. At the
+    start all count the same, and what they have in common is learned as fast as by a layer over their average.
     """
 
     def __init__(self, channels: int, rows: int, num_classes: int) -> None:
         super().__init__(channels * rows, num_classes)
+        self.scale = rows**-0.5
+        of_average = nn.Linear(channels, num_classes)
+        with torch.no_grad():
+            self.weight.unflatten(1, (channels, rows)).copy_(self.scale * of_average.weight[:, :, None])
+            self.bias.copy_(of_average.bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        return super().forward(features.flatten(3).mean(dim=3).flatten(1))
+        return super().forward(self.scale * features.flatten(3).mean(dim=3).flatten(1))
 
 
 class ConvStack(nn.Module):
