@@ -199,9 +199,7 @@ def test_what_directions_have_in_common_is_learned_as_by_a_layer_over_their_aver
         scores = head(features), plain(features.mean(dim=(2, 3)))
         assert torch.allclose(*scores, atol=1e-5)
         for layer, logits in zip((head, plain), scores, strict=True):
-            weight, bias = torch.autograd.grad(
-                torch.nn.functional.cross_entropy(logits, answer), layer.parameters()
-            )
+            weight, bias = torch.autograd.grad(F.cross_entropy(logits, answer), layer.parameters())
             with torch.no_grad():
                 layer.weight -= 0.5 * weight
                 layer.bias -= 0.5 * bias
