@@ -9,8 +9,17 @@ from torch import nn
 import ptn
 from ptn.data.dataset import Dataset, VoxelDataset
 from ptn.errors import InputError
-from ptn.evaluation import DivergedError, classify, ensemble_scores, evaluate, origin_error_px, scores
+from ptn.evaluation import (
+    DivergedError,
+    classify,
+    ensemble_scores,
+    evaluate,
+    origin_error_px,
+    origins_from_middle_px,
+    scores,
+)
 from ptn.evaluation.classify import match_classes
+from ptn.layers.origin import Location
 
 NAMES = ("ant", "bee", "cow")
 
@@ -279,6 +288,15 @@ def test_origin_error_is_the_distance_in_pixels():
     median, p90 = origin_error_px(model, dataset, batch=4)
     assert median == pytest.approx(5.5, abs=1e-5)
     assert p90 == pytest.approx(9.1, abs=1e-5)
+
+
+def test_origins_are_counted_from_the_middle_of_any_image():
+    images = torch.randint(0, 255, (3, 1, 20, 40), dtype=torch.uint8)
+    dataset = Dataset("toy", "test", images, torch.zeros(3, dtype=torch.int64), NAMES)
+    model = ptn.create_model("ptn_s", image_size=(20, 40))
+    assert origins_from_middle_px(model, dataset).abs().max() < 1e-5
+    model.transformer.locate = lambda images: Location(torch.tensor([[0.5, -0.5]]).expand(len(images), 2), None)
+    assert torch.allclose(origins_from_middle_px(model, dataset), torch.tensor([10.0, -5.0], dtype=torch.float64))
 
 
 def test_origins_need_a_truth_and_a_model_that_has_them():

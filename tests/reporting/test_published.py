@@ -4,8 +4,9 @@ import pytest
 
 from ptn.models import list_models
 from ptn.models.timm_networks import is_timm
-from ptn.reporting.published import FORMS, PAPER, PUBLISHED, TABLES
+from ptn.reporting.published import PAPER, PUBLISHED, TABLES
 from ptn.training import find_recipe, recipe_names
+from ptn.training.recipe import FORMS
 
 ROWS = {(row.table, row.row, row.dataset): row for row in PUBLISHED}
 

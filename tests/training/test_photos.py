@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from ptn import InputError
+from ptn.data.subset import subset
 from ptn.training import Run, RunData, find_recipe
 from ptn.training.fleet import train_fleet
 from ptn.training.results import conclude_run
@@ -75,11 +76,15 @@ def test_records_say_where_a_learned_origin_is(monkeypatch):
     test = load_split(run.recipe.data, "test")
     _, (record,) = conclude_run(run, test)
     assert record.metrics["origin_from_middle_px"] == [0, 0]  # untrained
-    pulled = torch.tensor([[15.5 + 3.0, 15.5 - 1.0], [15.5 + 5.0, 15.5 - 1.0]], dtype=torch.float64)
-    monkeypatch.setattr("ptn.training.results.origins_px", lambda model, dataset: pulled)
-    _, (record,) = conclude_run(run, test)
+    pulled = torch.tensor([[3.0, -1.0], [5.0, -1.0]], dtype=torch.float64)
+    monkeypatch.setattr(
+        "ptn.training.results.origins_from_middle_px", lambda model, dataset: pulled[: len(dataset)]
+    )
+    _, (record,) = conclude_run(run, subset(test, torch.arange(2)))
     assert record.metrics["origin_from_middle_px"] == [4, -1]
-    assert record.metrics["origin_deviation_px"] == [pytest.approx(math.sqrt(2), abs=1e-3), 0]
+    assert record.metrics["origin_deviation_px"] == [1, 0]
+    _, (record,) = conclude_run(run, subset(test, torch.arange(1)))
+    assert record.metrics["origin_deviation_px"] == [0, 0]
     _, (record,) = conclude_run(tiny_run("svhn/resnet32/paper"), test)
     assert "origin_from_middle_px" not in record.metrics
 

@@ -2,7 +2,15 @@
 
 from .audit import Audit, audit
 from .azimuth import AZIMUTHS, accuracy_by_azimuth
-from .classify import DivergedError, Evaluation, ensemble_scores, evaluate, origin_error_px, origins_px, scores
+from .classify import (
+    DivergedError,
+    Evaluation,
+    ensemble_scores,
+    evaluate,
+    origin_error_px,
+    origins_from_middle_px,
+    scores,
+)
 from .consistency import Answers, Point
 from .layers import LayerError
 from .predict import Fault, FileKind, Prediction, file_kind, is_strange, overlay, predict_files
@@ -28,7 +36,7 @@ __all__ = [
     "is_strange",
     "open_weights",
     "origin_error_px",
-    "origins_px",
+    "origins_from_middle_px",
     "overlay",
     "predict_files",
     "scores",

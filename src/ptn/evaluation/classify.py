@@ -193,6 +193,13 @@ def origins_px(
     return origin_px(torch.cat(origins), (dataset.images.shape[-2], dataset.images.shape[-1]))
 
 
+def origins_from_middle_px(model: Model, dataset: Dataset) -> Tensor:
+    """The same in pixels from the middle of the image."""
+    height, width = dataset.images.shape[-2:]
+    found = origins_px(model, dataset)
+    return found - found.new_tensor([(width - 1) / 2, (height - 1) / 2])
+
+
 def _shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:
     """The shape of one image, channels first."""
     if isinstance(images, VoxelDataset):

@@ -58,7 +58,7 @@ class RowHead(nn.Linear):
     """Scores of feature maps averaged along their columns alone: (N, C, rows, …) -> (N, num_classes).
 
     Each row counts by itself. Of polar images: each direction, so that a turned object may be another one. At the
-    start all count the same, and what they have in common is learned as fast as by a layer over their average.
+    start all count the same, and SGD learns what they have in common as fast as in a layer over their average.
     """
 
     def __init__(self, channels: int, rows: int, num_classes: int) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..training.recipe import FORMS
 from .align import align
-from .published import FORMS, PAPER, PUBLISHED, TABLES, PublishedRow
+from .published import PAPER, PUBLISHED, TABLES, PublishedRow
 from .tables import Result, Table, ratios_to_baseline
 
 _NAMES = ("data set", "row")

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..training.photo_recipes import TRIALS
+from ..training.recipe import FORMS
 
 PAPER = "Esteves et al., Polar Transformer Networks, ICLR 2018 (arXiv:1709.01889)"
-FORMS = ("paper", "modern")
-
 _HNET = "Worrall et al., Harmonic Networks, CVPR 2017 (arXiv:1612.04642)"
 _P4CNN = "Cohen & Welling, Group Equivariant Convolutional Networks, ICML 2016 (arXiv:1602.07576)"
 _ORN = "Zhou et al., Oriented Response Networks, CVPR 2017"
@@ -112,8 +111,8 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
             {"svhn": "SVHN"},
             what="Error in % on held-out training digits",
             notes=(
-                "What may close the gap on upright digits, one change at a time to PTN-ResNet32: trained on 67,257 "
-                "of the training digits, tested on the other 6,000. No test digit was looked at.",
+                "What may close the gap on upright digits: PTN-ResNet32 with a change or two, trained on 67,257 of "
+                "the training digits and tested on the other 6,000. No test digit was looked at.",
                 "48 px: the digit with half as much again around it.",
             ),
             baselines={

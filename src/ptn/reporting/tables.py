@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ..errors import InputError, check_choice
+from ..training.recipe import FORMS
 from ..training.recipes import is_outdated
 from ..training.records import Record
-from .published import FORMS, PUBLISHED, TABLES, PublishedRow
+from .published import PUBLISHED, TABLES, PublishedRow
 
 _Key = tuple[str, str, str]  # data set, row, form
 
@@ -173,7 +174,7 @@ def _known_rows(table: str, groups: dict[_Key, list[Record]]) -> list[PublishedR
 
 
 def _row(published: PublishedRow, groups: dict[_Key, list[Record]], finished: dict[_Key, list[Record]]) -> TableRow:
-    results = {}
+    results: dict[str, Result] = {}
     for form in FORMS:
         key = (published.dataset, published.row, form)
         if key in groups:

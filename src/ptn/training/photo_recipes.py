@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .recipe import AugmentSpec, DataSpec, Form, ModelSpec, OptimiserSpec, Recipe, Row, ScheduleSpec
+from .recipe import FORMS, AugmentSpec, DataSpec, Form, ModelSpec, OptimiserSpec, Recipe, Row, ScheduleSpec
 from .settings import override
 
 SETS = ("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus")
 TITLES = {"ptn_resnet32": "PTN-ResNet32", "resnet32": "ResNet32"}
-FORMS: tuple[Form, ...] = ("paper", "modern")
 SCALE = [0.6, 1.0]
 
 
@@ -48,9 +47,9 @@ TRIALS: dict[str, Trial] = {
     "jitter ½ px": Trial({"origin_jitter_px": 0.5}, ("modern",)),
     "jitter fades": Trial({"schedule.jitter_fade": 0.5}, ("modern",)),
 }
-"""What may close the gap upright, beside a wider field, one at a time."""
+"""What may close the gap upright, beside a wider field."""
 
-# wide as the tile, of which a turned one shows this disc; beyond it there is nothing to sample
+# wide as the tile: beyond it there is nothing to sample
 _WIDE = {"r_max_px": 24.0}
 # a digit among others: a heatmap that cannot vanish
 _MODERN_PTN = {"heatmap": "softplus"}

@@ -16,6 +16,8 @@ from ..geometry import Warp, similarity_warp
 from ..geometry.interpolate import INTERPOLATIONS, PADDINGS, Interpolation, Padding
 
 Form = Literal["paper", "modern", "own"]
+FORMS: tuple[Form, ...] = ("paper", "modern")
+"""Those that tables have."""
 
 
 def _changes(setting: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import InputError, unknown_name
 from .photo_recipes import photographs
 from .recipe import (
+    FORMS,
     AugmentSpec,
     DataSpec,
     Form,
@@ -131,8 +132,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
 
 
 def _rotated_mnist() -> Iterator[Recipe]:
-    forms: tuple[Form, ...] = ("paper", "modern")
-    for form in forms:
+    for form in FORMS:
         for family, title in _TITLES.items():
             rows: tuple[Row, ...] = (Row("rotmnist", f"{title}-S"),)
             yield _digit_recipe("rotmnist", f"{family}_s", form, turned=False, rows=rows)
@@ -182,9 +182,8 @@ def _ablation(form: Form) -> Iterator[Recipe]:
 
 
 def _other_digits() -> Iterator[Recipe]:
-    forms: tuple[Form, ...] = ("paper", "modern")
     for dataset in ("mnist-r", "mnist-rts", "sim2mnist"):
-        for form in forms:
+        for form in FORMS:
             for model in ("ptn_s", "ptn_b", "pcnn_b", "ccnn_b", "stn_b"):
                 family, size = model.split("_")
                 # the paper writes + on every row, SIM2MNIST's included, where nothing is augmented
@@ -310,8 +309,7 @@ _RECIPES: dict[str, Recipe] = {
 
 
 def _sums() -> Iterator[SumRecipe]:
-    forms: tuple[Form, ...] = ("paper", "modern")
-    for form in forms:
+    for form in FORMS:
         rows = (Row("rotmnist", "PTN-CNN-B+"), Row("rotmnist", "PTN-CNN-B++", AVERAGED))
         members = tuple(f"rotmnist/{model}/{form}+" for model in ("ptn_b", "ccnn_b"))
         yield SumRecipe(f"rotmnist/ptn_cnn_b/{form}+", members, form, rows)

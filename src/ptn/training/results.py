@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ..data import Dataset, VoxelDataset, load_dataset
 from ..data.subset import subset
-from ..evaluation import AZIMUTHS, accuracy_by_azimuth, evaluate, origin_error_px, origins_px, scores
+from ..evaluation import AZIMUTHS, accuracy_by_azimuth, evaluate, origin_error_px, origins_from_middle_px, scores
+from ..layers import PolarTransformer
 from ..models import Model, Network, count_parameters, save_weights
 from .recipe import Recipe, Row
 from .records import Record, describe_device, git_commit
@@ -82,11 +83,7 @@ def _valid_error(run: Run, model: Model) -> float | None:
 
 def looks_for_origins(recipe: Recipe, test: Dataset | VoxelDataset) -> bool:
     """Whether a network learns origins and the true ones are known."""
-    return _learns_origins(recipe) and "center" in test.meta
-
-
-def _learns_origins(recipe: Recipe) -> bool:
-    return recipe.model.name.startswith("ptn")
+    return recipe.model.name.startswith("ptn") and "center" in test.meta
 
 
 def failed_records(run: Run, reason: str) -> list[Record]:
@@ -123,7 +120,7 @@ def measure(
         if clean is not None:
             without = _origin_errors(model, clean)
             metrics |= {f"{name}_without_clutter": value for name, value in without.items()}
-    elif alone and _learns_origins(recipe) and isinstance(test, Dataset):
+    elif alone and _learns_origins(model) and isinstance(test, Dataset) and len(test):
         metrics |= _origins_from_middle(model, test)
     if "from_points" in test.meta:
         metrics |= _of_meshes_alone(answers, test)
@@ -140,13 +137,17 @@ def _origin_errors(model: Model, test: Dataset | VoxelDataset) -> dict[str, floa
     return {"origin_error_px_median": round(median, 3), "origin_error_px_p90": round(p90, 3)}
 
 
+def _learns_origins(model: Model) -> bool:
+    transformer = getattr(model, "transformer", None)
+    return isinstance(transformer, PolarTransformer) and transformer.predictor is not None
+
+
 def _origins_from_middle(model: Model, test: Dataset) -> dict[str, list[float]]:
     """Where origins are, in pixels from the middle of the image along x and y: their mean, and how they scatter."""
-    middle = torch.tensor([(side - 1) / 2 for side in (test.images.shape[-1], test.images.shape[-2])])
-    found = origins_px(model, test) - middle
+    found = origins_from_middle_px(model, test)
     return {
         "origin_from_middle_px": [round(value, 3) for value in found.mean(dim=0).tolist()],
-        "origin_deviation_px": [round(value, 3) for value in found.std(dim=0).tolist()],
+        "origin_deviation_px": [round(value, 3) for value in found.std(dim=0, correction=0).tolist()],
     }
 
 

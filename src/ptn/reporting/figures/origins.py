@@ -10,7 +10,7 @@ from torch import Tensor
 from ...data import Dataset
 from ...data.subset import subset
 from ...errors import InputError
-from ...evaluation import origins_px
+from ...evaluation import origins_from_middle_px
 from ...evaluation.compute import made_ready
 from ...geometry import origin_px
 from ...models import Explanation, Model
@@ -46,8 +46,7 @@ def draw(model: Model, title: str, digits: Dataset, path: Path) -> dict[str, flo
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
     _draw_digits(parts[0], made_ready(model).explain(digits.images[chosen].float() / 255), digits, chosen)
     some = torch.linspace(0, len(digits) - 1, min(_AT_MOST, len(digits))).long()
-    pixels = origins_px(model, subset(digits, some))
-    distance = (pixels - pixels.new_tensor([(side - 1) / 2 for side in reversed(_size(digits))])).norm(dim=1)
+    distance = origins_from_middle_px(model, subset(digits, some)).norm(dim=1)
     medians = _draw_distances(parts[1], distance, beside[some])
     figure.suptitle(f"Where {title} looks, with other digits beside the one to be read", fontsize=12)
     save(figure, path)
