@@ -38,6 +38,7 @@ def reproduce(
     from ..evaluation.compute import choose_device
     from ..reporting.published import TABLES
     from ..reporting.tables import missing_runs
+    from ..training.recipe import FORMS
     from ..training.recipes import find_recipe, recipe_names, sum_recipes
     from ..training.sums import add_sums
     from .report import load_records, report
@@ -46,7 +47,7 @@ def reproduce(
     check_choice("table", table, TABLES)
     wanted = forms.split(",")
     for form in wanted:
-        check_choice("form", form, ("paper", "modern"))
+        check_choice("form", form, FORMS)
     numbers = parse_seeds(seeds)
     recipes = [recipe for recipe in map(find_recipe, recipe_names()) if recipe.form in wanted]
     code = 0

@@ -194,7 +194,7 @@ def origins_px(
 
 
 def origins_from_middle_px(model: Model, dataset: Dataset) -> Tensor:
-    """The same in pixels from the middle of the image."""
+    """`origins_px` as they lie from the middle of the image: to the right and down."""
     height, width = dataset.images.shape[-2:]
     found = origins_px(model, dataset)
     return found - found.new_tensor([(width - 1) / 2, (height - 1) / 2])

@@ -148,8 +148,8 @@ class ResNet(nn.Module):
         if rows is None:
             self.head = nn.Linear(channels, num_classes)
         else:
-            halvings = [2] * (len(stages) - 1)
-            self.head = RowHead(channels, rows_left(rows, [stem_stride, *halvings]), num_classes)
+            strides = [stem_stride, *(2 for _ in stages[1:])]
+            self.head = RowHead(channels, rows_left(rows, strides), num_classes)
 
     def score(self, features: Tensor) -> Tensor:
         """Feature maps -> logits."""

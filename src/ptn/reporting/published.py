@@ -12,6 +12,7 @@ from ..training.photo_recipes import TRIALS
 from ..training.recipe import FORMS
 
 PAPER = "Esteves et al., Polar Transformer Networks, ICLR 2018 (arXiv:1709.01889)"
+
 _HNET = "Worrall et al., Harmonic Networks, CVPR 2017 (arXiv:1612.04642)"
 _P4CNN = "Cohen & Welling, Group Equivariant Convolutional Networks, ICML 2016 (arXiv:1602.07576)"
 _ORN = "Zhou et al., Oriented Response Networks, CVPR 2017"
