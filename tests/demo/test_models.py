@@ -51,6 +51,13 @@ def test_shipped_networks_without_a_partner_are_left_out(ship):
         find_pairs()
 
 
+def test_a_shipped_network_of_photographs_needs_no_partner(ship):
+    ship("ptn_s", dataset="rotmnist")
+    ship("ptn_resnet32", dataset="rotsvhn", in_channels=3, image_size=32)
+    (alone,) = find_pairs()
+    assert (alone.title, alone.plain) == ("rotated SVHN: PTN-ResNet32", None)
+
+
 def test_networks_that_know_every_move_come_first(ship):
     for dataset in ("rotmnist", "sim2mnist"):
         for name in ("ptn_l", "ptn_b", "ptn_s", "ccnn_b"):

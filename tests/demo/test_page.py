@@ -317,7 +317,7 @@ def test_a_spin_draws_every_angle_and_comes_back(page):
         answered(page, lambda: press(page, "Shift+ArrowRight", 8))
         page.evaluate("() => document.activeElement.blur()")
         with Image.open(BytesIO(page.screenshot(full_page=True))) as picture:
-            picture.save(screenshot)  # in the format of its name
+            picture.save(screenshot, quality=60, method=6)  # in the format of its name
 
 
 def test_a_spin_can_be_stopped(page):

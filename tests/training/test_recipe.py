@@ -110,6 +110,16 @@ def test_trials_on_the_hold_out_are_a_ptn_and_what_they_say_that_they_change():
         assert len(set(tried.values())) == len(tried)
 
 
+def test_by_the_modern_recipe_a_ptn_on_house_numbers_has_what_was_chosen_for_digits_as_they_are_there():
+    upright = [find_recipe(f"{name}/ptn_resnet32/modern") for name in ("svhn", "svhn-minus")]
+    turned = [find_recipe(f"{name}/ptn_resnet32/modern") for name in ("rotsvhn", "rotsvhn-minus")]
+    turned.append(find_recipe("rotsvhn/ptn_resnet32/modern+"))
+    assert all(r.model.options == {"heatmap": "softplus", "upright": True} for r in upright)
+    assert all(r.model.options == {"heatmap": "softplus", "angles": 64, "r_min_px": 2.0} for r in turned)
+    assert [r.origin_jitter_px for r in (*upright, *turned)] == [None, None, 0.5, 0.5, 0.5]
+    assert all(r.form == "modern" and len(r.rows) == 1 for r in (*upright, *turned))
+
+
 def test_what_is_chosen_on_the_hold_out_sees_no_test_digit():
     chosen = [find_recipe(name) for name in recipe_names() if "/holdout/" in name]
     assert {recipe.data.name for recipe in chosen} == {"svhn"}

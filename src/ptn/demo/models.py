@@ -72,8 +72,8 @@ class Pair:
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     """Every PTN beside a plain network, of the same stack if there is one; those of the files `own` come first.
 
-    Shipped networks take part if they have a partner. A file's PTN does so by itself too, a file's plain network
-    only where there is a PTN of the same training set.
+    Shipped networks take part if they have a partner, or look at colours. A file's PTN does so by itself too, a
+    file's plain network only where there is a PTN of the same training set.
     """
     mine = [_open_own(name) for name in own]
     shipped = [open_weights(tag) for tag in list_pretrained()]
@@ -83,7 +83,7 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
         if not _is_polar(network):
             continue
         partner = _nearest(network, plains)
-        if partner is not None or network in mine:
+        if partner is not None or network in mine or network.model.input_shape[0] == 3:
             pairs.append(_pair(network, partner, own=network in mine or partner in mine))
     for network in mine:
         if not _is_polar(network) and not any(pair.plain_name == _name(network) for pair in pairs):

@@ -49,7 +49,8 @@ TRIALS: dict[str, Trial] = {
 }
 """What may close the gap upright, beside a wider field."""
 
-_CHOSEN: dict[str, Any] = {**_options(angles=64, r_min_px=2.0), "origin_jitter_px": 0.5}
+_CHOSEN_UPRIGHT: dict[str, Any] = _options(upright=True)
+_CHOSEN_TURNED: dict[str, Any] = {**_options(angles=64, r_min_px=2.0), "origin_jitter_px": 0.5}
 """What digits held out say PTN-ResNet32 should have, by the modern recipe."""
 
 # wide as the tile: beyond it there is nothing to sample
@@ -100,7 +101,7 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
     )
     if form == "paper":
         return recipe
-    upright = not dataset.startswith("rot")
+    upright = not _is_turned(dataset)
     return replace(
         recipe,
         data=DataSpec(dataset, options=_TILES if upright else {}),
@@ -120,6 +121,10 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
     )
 
 
+def _is_turned(dataset: str) -> bool:
+    return dataset.startswith("rot")
+
+
 def _turned_anew(model: str, form: Form) -> Recipe:
     """On ROTSVHN, turned by another angle in every epoch, from the upright tiles."""
     recipe = _plain("rotsvhn", model, form)
@@ -135,8 +140,10 @@ def _turned_anew(model: str, form: Form) -> Recipe:
 
 def _chosen(recipe: Recipe) -> Recipe:
     """The recipe with what was found out by trials, where they are for it."""
-    tried = (recipe.model.name, recipe.form) == ("ptn_resnet32", "modern")
-    return replace(override(recipe, _CHOSEN), form=recipe.form, rows=recipe.rows) if tried else recipe
+    if (recipe.model.name, recipe.form) != ("ptn_resnet32", "modern"):
+        return recipe
+    changes = _CHOSEN_TURNED if _is_turned(recipe.data.name) else _CHOSEN_UPRIGHT
+    return replace(override(recipe, changes), form=recipe.form, rows=recipe.rows)
 
 
 def _scaled(model: str) -> Recipe:

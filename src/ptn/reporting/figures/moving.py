@@ -18,7 +18,7 @@ from ...models.networks import PolarNetwork
 from .style import GREEN, YELLOW
 
 SIZE = 42
-STEPS = {"move": 16, "turn": 20, "grow": 13}
+STEPS = {"move": 13, "turn": 16, "grow": 10}
 """How many frames each part has."""
 
 _SAYS = {
@@ -27,7 +27,7 @@ _SAYS = {
     "grow": "It grows: the log-polar image shifts along the radius",
 }
 _SMALL, _LARGE = 0.85, 1.2
-_MILLISECONDS = 105
+_MILLISECONDS = 130
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def draw(frames: Frames, path: Path) -> None:
             append_images=others,
             duration=_MILLISECONDS,
             loop=0,
-            quality=50,
+            quality=45,
             method=6,
             minimize_size=True,
         )
@@ -117,7 +117,7 @@ def _render(frames: Frames) -> Iterator[Any]:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    figure = Figure(figsize=(6.4, 3.7), layout="constrained")
+    figure = Figure(figsize=(5.6, 3.3), layout="constrained")
     canvas: Any = FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     size = (frames.images.shape[1], frames.images.shape[2])

@@ -17,7 +17,7 @@ PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 FORMATS = ("png", "webp", "svg", "pdf")
 
 _LIGHT, _DARK = ("#1f2328", "#ffffff"), ("#e6edf3", "#0d1117")
-_DOTS_PER_INCH = 90
+_DOTS_PER_INCH = 80
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def save(figure: Any, path: Path) -> None:
             _save_small(figure, temporary)
         elif kind == "webp":
             # a third of a PNG's size where there are pictures within the picture
-            figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, pil_kwargs={"quality": 75, "method": 6})
+            figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, pil_kwargs={"quality": 65, "method": 6})
         else:
             # files do not say when they were made, so that the same picture is the same file
             undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
