@@ -28,20 +28,31 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+def _read_switches() -> tuple[bool, ...]:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    return (
+        *(matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark),
+        *(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+def _set_switches(values: tuple[bool, ...]) -> None:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark, strict, warn_only, filling = values
+    torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+    torch.utils.deterministic.fill_uninitialized_memory = filling
+
+
+_SWITCHES = _read_switches()
+
+
 @pytest.fixture(autouse=True)
 def _switches() -> Iterator[None]:
-    """Training sets switches of torch for the whole process: a test leaves them as it found them."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    tf32 = matmul.allow_tf32, cudnn.allow_tf32
-    cudnn_flags = cudnn.deterministic, cudnn.benchmark
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    filling = torch.utils.deterministic.fill_uninitialized_memory
+    """Training sets switches of torch for the whole process: after a test, and after fixtures that outlive it, they
+    are as they were at the start."""
     yield
-    matmul.allow_tf32, cudnn.allow_tf32 = tf32
-    cudnn.deterministic, cudnn.benchmark = cudnn_flags
-    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-    torch.utils.deterministic.fill_uninitialized_memory = filling
+    _set_switches(_SWITCHES)
 
 
 @pytest.fixture(scope="session")

@@ -189,6 +189,20 @@ def test_an_upright_network_knows_how_an_image_lies(name, angles):
     assert torch.allclose(model.classifier.score(alike.roll(1, dims=2)), model.classifier.score(alike))
 
 
+@pytest.mark.parametrize("more", [{}, {"two_stream": True}, {"upright": True}])
+def test_with_a_compass_the_classifier_sees_which_way_each_row_lies(more):
+    model = exact("ptn_b", angles=32, compass=True, **more)
+    assert model.classifier.features[0].conv.in_channels == 3
+    seen = model.view(torch.rand(2, 1, 32, 28, dtype=torch.float64))
+    cosine, sine = seen[1, 1:, :, 5]
+    assert (cosine[0], sine[0]) == (1, 0)
+    assert torch.allclose(sine[8], torch.ones(()).double())  # a quarter on, from +x towards +y
+    assert torch.allclose(seen[:, 1:], seen[:1, 1:, :, :1].expand(2, -1, -1, 28))
+    images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
+    assert torch.allclose(model.explain(images).logits, model(images))
+    assert "compass" not in model.state_dict()  # older weights have none
+
+
 def test_what_directions_have_in_common_is_learned_as_by_a_layer_over_their_average():
     torch.manual_seed(0)
     features, answer = torch.rand(4, 6, 1, 5).expand(4, 6, 8, 5), torch.tensor([0, 1, 2, 0])

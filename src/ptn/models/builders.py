@@ -27,7 +27,7 @@ from .classifiers import (
     make_voxel_classifier,
     residual_stage,
 )
-from .networks import PlainNetwork, PolarNetwork, SpatialNetwork, TwoStreamNetwork
+from .networks import PlainNetwork, PolarNetwork, SpatialNetwork, TwoStreamNetwork, directions
 
 ImageSize = tuple[int, int]
 
@@ -77,6 +77,7 @@ def polar(
     angle_stride: int = 1,
     two_stream: bool = False,
     upright: bool = False,
+    compass: bool = False,
 ) -> PolarNetwork:
     """PTN (a learned origin) and PCNN (the middle of the image): a stack on the polar image.
 
@@ -85,6 +86,7 @@ def polar(
     is that of the first convolution along the angle, where there are more angles than its kernels can look over.
     With `two_stream` the same stack looks at the image itself too. With `upright` scores depend on the direction in
     which features lie, where otherwise they are averaged over the angle: for objects that are others when turned.
+    With a `compass` every layer can know that direction: its cosine and sine are channels of the polar image.
     """
     height, width = image_size
     default_angles = 2 * height if stack == "l" else height
@@ -109,17 +111,21 @@ def polar(
         stack,
         num_classes=num_classes,
         image_size=image_size,
-        in_channels=in_channels,
         kernel=kernel,
         dropout=dropout,
     )
-    rows = transformer.grid.angles if upright else None
-    classifier = make(wrap=wrap, angle_stride=angle_stride, rows=rows)
-    shape = (in_channels, *image_size)
+    rows = transformer.grid.angles
+    classifier = make(
+        in_channels=in_channels + (2 if compass else 0),
+        wrap=wrap,
+        angle_stride=angle_stride,
+        rows=rows if upright else None,
+    )
+    shape, north = (in_channels, *image_size), directions(rows) if compass else None
     return (
-        TwoStreamNetwork(shape, transformer, classifier, make())
+        TwoStreamNetwork(shape, transformer, classifier, make(in_channels=in_channels), compass=north)
         if two_stream
-        else PolarNetwork(shape, transformer, classifier)
+        else PolarNetwork(shape, transformer, classifier, compass=north)
     )
 
 

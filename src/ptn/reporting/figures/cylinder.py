@@ -115,8 +115,8 @@ def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Turned]:
             unrolled = unroll(turned.cylinders[column]).numpy()
             surface = lower[column].imshow(unrolled, cmap="magma", vmin=0, vmax=1)
             angles = turned.cylinders.shape[1]
-            lower[column].axvline(landmark, color=YELLOW, linewidth=1.6)
-            lower[column].axvline((landmark + turned.columns[column]) % angles, color=GREEN, linewidth=1.6)
+            lower[column].axvline(landmark, color=YELLOW, linewidth=1.8)
+            lower[column].axvline((landmark + turned.columns[column]) % angles, color=GREEN, linewidth=1.8)
             shift = f"{turned.columns[column]:.1f} columns, theory {turned.theory[column]:.1f}"
             lower[column].set_title(shift, fontsize=8)
         upper[0].set_ylabel(name.replace("_", " "), fontsize=10)
