@@ -18,6 +18,7 @@ from ptn.training.recipes import is_outdated, sum_recipes
 from ptn.training.records import read_records
 from ptn.training.settings import with_defaults
 
+ROOT = Path(__file__).parents[2]
 RECIPE = "rotmnist/ptn_b/paper+"
 
 
@@ -145,26 +146,28 @@ def test_settings_that_are_not_used_leave_the_hash_alone():
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_what_differs_from_the_defaults_is_the_whole_recipe_but_for_its_rows(name):
-    recipe = replace(find_recipe(name), rows=())
-    changes = find_recipe(name).changes()
-    assert recipe_from_dict(changes) == recipe
-    filled = recipe_from_dict(with_defaults(changes))
+def test_what_differs_from_the_defaults_is_the_whole_recipe_but_for_what_records_say_themselves(name):
+    recipe = replace(find_recipe(name), form="own", rows=(), seed=0)
+    changes = replace(find_recipe(name), seed=3).changes()
+    assert recipe_from_dict({"name": name, **changes}) == recipe
+    filled = recipe_from_dict({**with_defaults(changes), "name": name})
     assert filled == recipe
     assert filled.to_dict().keys() == with_defaults(changes).keys()
 
 
 def test_settings_left_at_their_defaults_are_not_said():
     recipe = Recipe("a", DataSpec("svhn"), ModelSpec("ptn_s"), augment=AugmentSpec(mirror=True))
-    said = {"name": "a", "data": {"name": "svhn"}, "model": {"name": "ptn_s"}, "augment": {"mirror": True}}
+    said = {"data": {"name": "svhn"}, "model": {"name": "ptn_s"}, "augment": {"mirror": True}}
     assert recipe.changes() == said
 
 
 def test_the_records_of_this_repository_have_the_hash_of_their_settings():
-    for path in (Path(__file__).parents[2] / "results").glob("*.jsonl"):
+    for path in (ROOT / "results").glob("*.jsonl"):
         for record in read_records(path):
             if "members" not in record.config:
-                assert recipe_from_dict(record.config).sha256 == record.config_sha256
+                said = recipe_from_dict({"name": record.recipe, **record.config})
+                assert said.sha256 == record.config_sha256
+                assert not record.config.keys() & {"name", "form", "rows", "seed"}  # which it says itself
 
 
 def test_sums_are_of_recipes_that_exist():
@@ -172,15 +175,24 @@ def test_sums_are_of_recipes_that_exist():
         assert set(one.members) <= set(recipe_names())
 
 
-def test_a_config_is_outdated_once_its_recipe_says_something_else():
+def test_a_record_is_outdated_once_its_recipe_says_something_else():
     recipe = find_recipe(RECIPE)
-    assert not is_outdated(recipe.to_dict())
-    assert not is_outdated(override(recipe, {"seed": 3}).to_dict())
-    assert not is_outdated({**recipe.to_dict(), "name": "somebody/else"})
-    changed = override(recipe, {"optimiser.lr": 0.02}).to_dict()
-    assert is_outdated(changed)
-    assert is_outdated({"members": [recipe.to_dict(), changed]})
-    assert is_outdated({**recipe.to_dict(), "warp": 9})
+    known = next(record for record in read_records(ROOT / "results" / "rotmnist.jsonl") if record.recipe == RECIPE)
+
+    def of(config, name=RECIPE):
+        return replace(known, recipe=name, config=config)
+
+    assert not is_outdated(known)
+    assert not is_outdated(of(recipe.changes()))
+    assert not is_outdated(of(override(recipe, {"seed": 3}).to_dict()))  # as older records have it, whole
+    assert not is_outdated(of({}))
+    changed = override(recipe, {"optimiser.lr": 0.02})
+    assert is_outdated(of(changed.changes()))
+    assert not is_outdated(of(changed.changes(), name="somebody/else"))
+    both = [{"name": RECIPE, **one.changes()} for one in (recipe, changed)]
+    assert not is_outdated(of({"members": both[:1]}, name="a/sum"))
+    assert is_outdated(of({"members": both}, name="a/sum"))
+    assert is_outdated(of({**recipe.changes(), "warp": 9}))
 
 
 def test_an_unknown_recipe_names_the_nearest():

@@ -22,7 +22,7 @@ def runs_behind(weights: Weights, records: Iterable[Record]) -> dict[Looks, list
     An error unless there is one with the error that the weights' file says.
     """
     recipe, seed, error = (weights.metadata.get(key) for key in ("recipe", "seed", "test_error"))
-    named = [r for r in records if r.recipe == recipe and not is_outdated(r.config)]
+    named = [r for r in records if r.recipe == recipe and not is_outdated(r)]
     found: dict[Looks, list[Record]] = {}
     for looks in sorted({(record.tta, record.origins) for record in named}):
         alike = [record for record in named if (record.tta, record.origins) == looks]

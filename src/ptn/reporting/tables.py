@@ -132,7 +132,7 @@ def missing_runs(
     done = {
         (record.recipe, record.row, record.seed)
         for record in records
-        if record.table == table and record.status == "done" and not is_outdated(record.config)
+        if record.table == table and record.status == "done" and not is_outdated(record)
     }
     wanted = list(seeds)
     return [
@@ -144,7 +144,7 @@ def missing_runs(
 
 
 def _table(name: str, everything: list[Record]) -> Table:
-    records = [record for record in everything if not is_outdated(record.config)]
+    records = [record for record in everything if not is_outdated(record)]
     groups: dict[_Key, list[Record]] = defaultdict(list)
     for record in {(record.identity, record.started): record for record in records}.values():  # files may overlap
         groups[record.dataset, record.row or "", record.form].append(record)

@@ -250,9 +250,10 @@ class Recipe:
     def changes(self) -> dict[str, Any]:
         """What it sets otherwise than the defaults, as JSON has it: what records keep, so defaults never change.
 
-        But for `rows`, which say nothing about training, and of which a record has its own.
+        But for what a record says itself: name, form, rows and seed.
         """
-        changes: dict[str, Any] = json.loads(json.dumps(_changes(replace(self, rows=()))))
+        changes: dict[str, Any] = json.loads(json.dumps(_changes(replace(self, form="own", rows=(), seed=0))))
+        del changes["name"]
         return changes
 
     @property

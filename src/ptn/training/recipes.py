@@ -4,7 +4,7 @@
 bfloat16 where that is safe (autocast), which is fastest on a GPU (`benchmarks/fleet.cuda.json`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from .recipe import (
     Row,
     ScheduleSpec,
 )
+from .records import Record
 from .settings import recipe_from_dict
 
 AVERAGED = 8
@@ -77,13 +78,14 @@ def sum_recipes() -> list[SumRecipe]:
     return _SUMS
 
 
-def is_outdated(config: Mapping[str, Any]) -> bool:
-    """Whether a record's `config` (of a run, or of the members of a sum) differs from what its recipe says now.
+def is_outdated(record: Record) -> bool:
+    """Whether a record's settings (of a run, or of the members of a sum) differ from what its recipe says now.
 
-    A recipe that is no longer known by name is not outdated: nothing contradicts it.
+    One without settings is not outdated, nor one whose recipe is no longer known by name: nothing contradicts it.
     """
-    for said in config.get("members", [config]):
-        current = _RECIPES.get(said.get("name", ""))
+    own = [{"name": record.recipe, **record.config}] if record.config else []
+    for said in record.config.get("members", own):
+        current = _RECIPES.get(said["name"])
         try:
             if current is not None and recipe_from_dict(said).sha256 != current.sha256:
                 return True

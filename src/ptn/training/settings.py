@@ -12,7 +12,7 @@ from .recipe import DataSpec, ModelSpec, Recipe
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
-    """The inverse of `Recipe.to_dict`, also after a trip through JSON, and but for rows of `Recipe.changes`."""
+    """The inverse of `Recipe.to_dict`, also after a trip through JSON, and of a name and `Recipe.changes`."""
     recipe: Recipe = _build(Recipe, values, "")
     return recipe
 

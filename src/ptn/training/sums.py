@@ -70,7 +70,7 @@ def evaluate_sum(
                 origins=row.origins,
                 train_seconds=round(sum(parent.train_seconds for parent in parents), 3),
                 seconds_per_epoch=round(sum(parent.seconds_per_epoch or 0 for parent in parents), 5),
-                config={"members": [member.changes() for member in members]},
+                config={"members": [{"name": member.name, **member.changes()} for member in members]},
                 config_sha256=parents[0].config_sha256,
             )
         )

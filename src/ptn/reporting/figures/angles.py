@@ -21,7 +21,7 @@ def curves(records: Iterable[Record]) -> dict[str, list[Curve]]:
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         wanted = record.table == "svhn" and record.form == "paper" and record.row in ROWS
-        if wanted and "angle_accuracy" in record.metrics and not is_outdated(record.config):
+        if wanted and "angle_accuracy" in record.metrics and not is_outdated(record):
             groups.setdefault((record.dataset, record.row or ""), []).append(record)
     made: dict[str, list[Curve]] = {}
     for dataset, row in sorted(groups, key=lambda key: ROWS.index(key[1])):

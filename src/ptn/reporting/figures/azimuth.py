@@ -21,7 +21,7 @@ def curves(records: Iterable[Record]) -> list[Curve]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         wanted = record.row is not None and record.form == "modern" and "azimuth_accuracy" in record.metrics
-        if wanted and not is_outdated(record.config):
+        if wanted and not is_outdated(record):
             groups.setdefault(record.row or "", []).append(record)
     return [
         mean_curve(row.removesuffix(UNTURNED), group, turned=not row.endswith(UNTURNED), metric="azimuth")
