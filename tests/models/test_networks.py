@@ -203,6 +203,24 @@ def test_with_a_compass_the_classifier_sees_which_way_each_row_lies(more):
     assert "compass" not in model.state_dict()  # older weights have none
 
 
+def test_of_two_streams_each_answers_alone_at_times_in_training_only():
+    model = exact("ptn_b", two_stream=True, stream_dropout=0.5, origin_jitter_px=0.0)
+    images = torch.rand(4, 1, 28, 28, dtype=torch.float64)
+    plain = model.cartesian(model.normalize(images))
+    both = model(images)
+    assert torch.allclose(model.explain(images).logits, both)
+    model.dropout.train()
+    model.dropout.noise = torch.tensor([[0.1], [0.3], [0.5], [0.9]])  # below a quarter one, below a half the other
+    drawn = model(images)
+    assert torch.allclose(drawn[0], plain[0])
+    assert torch.allclose(drawn[1], (both - plain)[1])
+    assert torch.allclose(drawn[2:], both[2:])
+    with pytest.raises(ptn.InputError, match="stream_dropout is for two streams"):
+        ptn.create_model("ptn_b", stream_dropout=0.5)
+    with pytest.raises(ptn.InputError, match="stream_dropout must be at least 0 and less than 1"):
+        ptn.create_model("ptn_b", two_stream=True, stream_dropout=1.0)
+
+
 def test_what_directions_have_in_common_is_learned_as_by_a_layer_over_their_average():
     torch.manual_seed(0)
     features, answer = torch.rand(4, 6, 1, 5).expand(4, 6, 8, 5), torch.tensor([0, 1, 2, 0])

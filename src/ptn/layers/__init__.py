@@ -10,7 +10,7 @@ from .blocks import (
     fuse_blocks,
     make_conv,
 )
-from .noise import RandomLayer, random_layers
+from .noise import RandomLayer, StreamDropout, random_layers
 from .origin import Location, OriginJitter, OriginPredictor, activate_heatmap, centroid, heatmap_centroid
 from .transformers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 
@@ -26,6 +26,7 @@ __all__ = [
     "RandomLayer",
     "ResidualBlock",
     "SpatialTransformer",
+    "StreamDropout",
     "WrapConv2d",
     "WrapConv3d",
     "activate_heatmap",

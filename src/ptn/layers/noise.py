@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
+
 
 class RandomLayer(nn.Module, ABC):
     """A layer that needs uniform random numbers for each sample in training.
@@ -26,6 +28,30 @@ class RandomLayer(nn.Module, ABC):
         if self.noise is not None:
             return self.noise[:count]
         return torch.rand(self.noise_shape(count), device=device)
+
+
+class StreamDropout(RandomLayer):
+    """Logits of two streams to those of both: their sum, in training for a share of samples just one of the two.
+
+    Where one stream learns sooner than the other, it takes the gradients away from it, and weight decay does the
+    rest. A stream that has to answer alone at times, each for half of `rate`, learns on.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise InputError(f"stream_dropout must be at least 0 and less than 1; got {rate}")
+        self.rate = rate
+
+    def noise_shape(self, count: int) -> tuple[int, ...]:
+        return (count, 1)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        if not self.training:
+            return first + second
+        drawn = self.uniform(first.shape[0], first.device)
+        alone = torch.where(drawn < self.rate / 2, first, second)
+        return torch.where(drawn < self.rate, alone, first + second)
 
 
 def random_layers(model: nn.Module) -> list[RandomLayer]:

@@ -76,6 +76,7 @@ def polar(
     dropout: float = 0.0,
     angle_stride: int = 1,
     two_stream: bool = False,
+    stream_dropout: float = 0.0,
     upright: bool = False,
     compass: bool = False,
 ) -> PolarNetwork:
@@ -84,9 +85,11 @@ def polar(
     By default the polar image has the size of the image, stack L twice the angles; a learned origin is
     jittered by 2 pixels in training. With 4 `origin_turns` it turns by quarters as the image does. `angle_stride`
     is that of the first convolution along the angle, where there are more angles than its kernels can look over.
-    With `two_stream` the same stack looks at the image itself too. With `upright` scores depend on the direction in
-    which features lie, where otherwise they are averaged over the angle: for objects that are others when turned.
-    With a `compass` every layer can know that direction: its cosine and sine are channels of the polar image.
+    With `two_stream` the same stack looks at the image itself too; in training one of them is left out for a share
+    `stream_dropout` of the images, so that neither leaves all to the other. With `upright` scores depend on the
+    direction in which features lie, where otherwise they are averaged over the angle: for objects that are others
+    when turned. With a `compass` every layer can know that direction: its cosine and sine are channels of the polar
+    image.
     """
     height, width = image_size
     default_angles = 2 * height if stack == "l" else height
@@ -114,6 +117,8 @@ def polar(
         kernel=kernel,
         dropout=dropout,
     )
+    if stream_dropout and not two_stream:
+        raise InputError("stream_dropout is for two streams: set two_stream=True")
     rows = transformer.grid.angles
     classifier = make(
         in_channels=in_channels + (2 if compass else 0),
@@ -123,7 +128,14 @@ def polar(
     )
     shape, north = (in_channels, *image_size), directions(rows) if compass else None
     return (
-        TwoStreamNetwork(shape, transformer, classifier, make(in_channels=in_channels), compass=north)
+        TwoStreamNetwork(
+            shape,
+            transformer,
+            classifier,
+            make(in_channels=in_channels),
+            compass=north,
+            dropout=stream_dropout,
+        )
         if two_stream
         else PolarNetwork(shape, transformer, classifier, compass=north)
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..geometry import Warp, similarity_warp
 from ..geometry.interpolate import check_images
-from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
+from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer, StreamDropout
 from .classifiers import ConvStack, ResNet
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def directions(angles: int) -> Tensor:
 class TwoStreamNetwork(PolarNetwork):
     """A polar network beside a classifier of the image itself, learning together: their logits are summed.
 
-    That is one linear layer over the feature maps of both.
+    That is one linear layer over the feature maps of both. With `dropout` (see `StreamDropout`) one of the two is
+    left out at times, in training.
     """
 
     def __init__(
@@ -189,15 +190,19 @@ class TwoStreamNetwork(PolarNetwork):
         cartesian: ConvStack | ResNet,
         *,
         compass: Tensor | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(input_shape, transformer, classifier, compass=compass)
         self.cartesian = cartesian
+        # none where there is nothing to drop: it would take random numbers from the layers after it
+        self.dropout = StreamDropout(dropout) if dropout else None
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, warp: Warp | None = None) -> Tensor:
         self.check(images)
         seen = images if warp is None else similarity_warp(images, **warp._asdict())
         upright: Tensor = self.cartesian(self.normalize(seen))
-        return upright + super().forward(images, origin, warp=warp)
+        polar = super().forward(images, origin, warp=warp)
+        return upright + polar if self.dropout is None else self.dropout(upright, polar)
 
     def trace(self, images: Tensor) -> Explanation:
         upright: Tensor = self.cartesian(self.normalize(images))

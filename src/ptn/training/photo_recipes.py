@@ -48,6 +48,7 @@ TRIALS: dict[str, Trial] = {
     "upright, linear radius": Trial(_options(upright=True, law="linear"), ("modern",)),
     "two-stream": Trial(_TWO_STREAM, ("paper",)),
     "two-stream, half the rate": Trial({**_TWO_STREAM, "optimiser.lr": 0.05}, ("modern",)),
+    "two-stream, half the time one": Trial(_options(two_stream=True, stream_dropout=0.5), ("modern",)),
     "jitter ½ px": Trial({"origin_jitter_px": 0.5}, ("modern",)),
     "jitter fades": Trial({"schedule.jitter_fade": 0.5}, ("modern",)),
 }
