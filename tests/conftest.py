@@ -49,8 +49,8 @@ _SWITCHES = _read_switches()
 
 @pytest.fixture(autouse=True)
 def _switches() -> Iterator[None]:
-    """Training sets switches of torch for the whole process: after a test, and after fixtures that outlive it, they
-    are as they were at the start."""
+    """Training sets switches of torch for the whole process: every test begins and ends with those of the start."""
+    _set_switches(_SWITCHES)
     yield
     _set_switches(_SWITCHES)
 

@@ -1,4 +1,4 @@
-"""Which networks the page shows: a PTN beside a plain CNN that was trained on the same images."""
+"""Which networks the page shows: a PTN, beside a plain CNN that was trained on the same images if there is one."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -72,8 +72,8 @@ class Pair:
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     """Every PTN beside a plain network, of the same stack if there is one; those of the files `own` come first.
 
-    Shipped networks take part if they have a partner, or look at colours. A file's PTN does so by itself too, a
-    file's plain network only where there is a PTN of the same training set.
+    Shipped networks take part if they have a partner, or look at colours: for those no plain one is shipped. A
+    file's PTN does so by itself too, a file's plain network only where there is a PTN of the same training set.
     """
     mine = [_open_own(name) for name in own]
     shipped = [open_weights(tag) for tag in list_pretrained()]

@@ -54,9 +54,10 @@ TRIALS: dict[str, Trial] = {
 }
 """What may close the gap upright, beside a wider field."""
 
-_CHOSEN_UPRIGHT: dict[str, Any] = _options(upright=True)
-_CHOSEN_TURNED: dict[str, Any] = {**_options(angles=64, r_min_px=2.0), "origin_jitter_px": 0.5}
-"""What digits held out say PTN-ResNet32 should have, by the modern recipe."""
+# what digits held out say a PTN should have by the modern recipe, where they are upright and where they turn
+_CHOSEN_UPRIGHT = _options(upright=True)
+_LEAST_RADIUS_PX, _JITTER_PX = 2.0, 0.5
+_CHOSEN_TURNED = {**_options(angles=64, r_min_px=_LEAST_RADIUS_PX), "origin_jitter_px": _JITTER_PX}
 
 # wide as the tile: beyond it there is nothing to sample
 _WIDE = {"r_max_px": 24.0}
@@ -164,15 +165,17 @@ def _scaled(model: str) -> Recipe:
 
 def _backbones() -> Iterator[Recipe]:
     """timm's ResNet-18 polarized and as it is, on as many pixels: 128 × 72 polar ones, 96 × 96 others."""
-    like = _chosen(_turned_anew("ptn_resnet32", "modern"))
-    for title, model, options in (
-        ("PTN-ResNet18", "timm:resnet18", {"angles": 128, "radii": 72, "r_min_px": 2.0}),
-        ("ResNet18", "timm-plain:resnet18", {"upsample": 3.0}),
+    like = _turned_anew("resnet32", "modern")
+    polar = {"angles": 128, "radii": 72, "r_min_px": _LEAST_RADIUS_PX}
+    for title, model, options, jitter in (
+        ("PTN-ResNet18", "timm:resnet18", polar, _JITTER_PX),
+        ("ResNet18", "timm-plain:resnet18", {"upsample": 3.0}, None),
     ):
         yield replace(
             like,
             name=f"rotsvhn/{title.lower().replace('-', '_')}/modern+",
             model=ModelSpec(model, options),
+            origin_jitter_px=jitter,
             rows=(Row("svhn", f"{title}+"),),
             epochs=20,
         )

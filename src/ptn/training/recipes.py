@@ -85,7 +85,7 @@ def is_outdated(record: Record) -> bool:
     """
     own = [{"name": record.recipe, **record.config}] if record.config else []
     for said in record.config.get("members", own):
-        current = _RECIPES.get(said["name"])
+        current = _RECIPES.get(said.get("name", ""))
         try:
             if current is not None and recipe_from_dict(said).sha256 != current.sha256:
                 return True
