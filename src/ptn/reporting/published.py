@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..training.photo_recipes import TRIALS
+from ..training.photo_recipes import TRIALS, UPRIGHT_SETS
 from ..training.recipe import FORMS
 
 PAPER = "Esteves et al., Polar Transformer Networks, ICLR 2018 (arXiv:1709.01889)"
@@ -108,6 +108,8 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
             baselines={
                 **{f"PTN-ResNet32{more}": f"ResNet32{more}" for more in ("", "+", ", scale 0.6–1")},
                 "PTN-ResNet18+": "ResNet18+",
+                "PTN-ResNet32, two-stream": "ResNet32 ×2",
+                "PTN-ResNet32 + ResNet32": "ResNet32 ×2",
             },
         ),
         "svhn-holdout": TableInfo(
@@ -123,6 +125,7 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
             baselines={
                 **{f"PTN-ResNet32{more}": f"ResNet32{more}" for more in ("", ", 48 px")},
                 **{f"PTN-ResNet32, {title}": "ResNet32" for title in TRIALS},
+                "PTN-ResNet32 + ResNet32": "ResNet32 ×2",
             },
         ),
         "modelnet40": TableInfo(
@@ -318,8 +321,18 @@ PUBLISHED: tuple[PublishedRow, ...] = (
     _unpublished("svhn", "ResNet32, scale 0.6–1", "resnet32", "paper", dataset="rotsvhn"),
     _unpublished("svhn", "PTN-ResNet18+", "timm:resnet18", "modern", dataset="rotsvhn"),
     _unpublished("svhn", "ResNet18+", "timm-plain:resnet18", "modern", dataset="rotsvhn"),
+    *(
+        _unpublished("svhn", row, model, "modern", dataset=dataset)
+        for dataset in UPRIGHT_SETS
+        for row, model in (
+            ("PTN-ResNet32, two-stream", "ptn_resnet32"),
+            ("PTN-ResNet32 + ResNet32", "ptn_resnet32+resnet32"),
+            ("ResNet32 ×2", "resnet32"),
+        )
+    ),
     *map(_held_out, ("ResNet32", "PTN-ResNet32", "ResNet32, 48 px", "PTN-ResNet32, 48 px")),
     *(_held_out(f"PTN-ResNet32, {title}", trial.forms) for title, trial in TRIALS.items()),
+    *(_held_out(row, ("modern",)) for row in ("PTN-ResNet32 + ResNet32", "ResNet32 ×2")),
     PublishedRow(
         table="modelnet40",
         row="Cylindrical Transformer",

@@ -11,6 +11,7 @@ from .recipe import FORMS, AugmentSpec, DataSpec, Form, ModelSpec, OptimiserSpec
 from .settings import override
 
 SETS = ("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus")
+UPRIGHT_SETS = ("svhn", "svhn-minus")
 TITLES = {"ptn_resnet32": "PTN-ResNet32", "resnet32": "ResNet32"}
 SCALE = [0.6, 1.0]
 
@@ -27,6 +28,7 @@ def _options(**options: Any) -> dict[str, Any]:
 
 
 _TWO_STREAM = _options(two_stream=True)
+_UPRIGHT_TWO_STREAM = _options(two_stream=True, stream_dropout=0.9, upright=True)
 
 TRIALS: dict[str, Trial] = {
     "softplus heatmap": Trial(_options(heatmap="softplus"), ("paper",)),
@@ -46,6 +48,7 @@ TRIALS: dict[str, Trial] = {
     "upright and compass": Trial(_options(upright=True, compass=True), ("modern",)),
     "upright, 64 angles throughout": Trial(_options(upright=True, angles=64), ("modern",)),
     "upright, linear radius": Trial(_options(upright=True, law="linear"), ("modern",)),
+    "upright, two-stream": Trial(_UPRIGHT_TWO_STREAM, ("modern",)),
     "two-stream": Trial(_TWO_STREAM, ("paper",)),
     "two-stream, half the rate": Trial({**_TWO_STREAM, "optimiser.lr": 0.05}, ("modern",)),
     "two-stream, half the time one": Trial(_options(two_stream=True, stream_dropout=0.5), ("modern",)),
@@ -82,6 +85,8 @@ def photographs() -> Iterator[Recipe]:
                 yield _chosen(_plain(dataset, model, form))
         for model in TITLES:
             yield _chosen(_turned_anew(model, form))
+    for dataset in UPRIGHT_SETS:
+        yield _two_streams(dataset)
     for model in TITLES:
         yield _scaled(model)
     yield from _backbones()
@@ -150,6 +155,17 @@ def _chosen(recipe: Recipe) -> Recipe:
         return recipe
     changes = _CHOSEN_TURNED if _is_turned(recipe.data.name) else _CHOSEN_UPRIGHT
     return replace(override(recipe, changes), form=recipe.form, rows=recipe.rows)
+
+
+def _two_streams(dataset: str) -> Recipe:
+    """On upright digits, a PTN beside a network that sees the image itself."""
+    recipe = _plain(dataset, "ptn_resnet32", "modern")
+    return replace(
+        override(recipe, _UPRIGHT_TWO_STREAM),
+        name=f"{recipe.name}/two-stream",
+        form=recipe.form,
+        rows=(Row("svhn", "PTN-ResNet32, two-stream"),),
+    )
 
 
 def _scaled(model: str) -> Recipe:
