@@ -189,20 +189,6 @@ def test_an_upright_network_knows_how_an_image_lies(name, angles):
     assert torch.allclose(model.classifier.score(alike.roll(1, dims=2)), model.classifier.score(alike))
 
 
-@pytest.mark.parametrize("more", [{}, {"two_stream": True}, {"upright": True}])
-def test_with_a_compass_the_classifier_sees_which_way_each_row_lies(more):
-    model = exact("ptn_b", angles=32, compass=True, **more)
-    assert model.classifier.features[0].conv.in_channels == 3
-    seen = model.view(torch.rand(2, 1, 32, 28, dtype=torch.float64))
-    cosine, sine = seen[1, 1:, :, 5]
-    assert (cosine[0], sine[0]) == (1, 0)
-    assert torch.allclose(sine[8], torch.ones(()).double())  # a quarter on, from +x towards +y
-    assert torch.allclose(seen[:, 1:], seen[:1, 1:, :, :1].expand(2, -1, -1, 28))
-    images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
-    assert torch.allclose(model.explain(images).logits, model(images))
-    assert "compass" not in model.state_dict()  # older weights have none
-
-
 def test_of_two_streams_each_answers_alone_at_times_in_training_only():
     model = exact("ptn_b", two_stream=True, stream_dropout=0.5, origin_jitter_px=0.0)
     images = torch.rand(4, 1, 28, 28, dtype=torch.float64)

@@ -90,10 +90,11 @@ def test_on_house_numbers_both_networks_see_the_same_pixels():
     """Every PTN has a plain network beside it that is trained alike, but for the origin, which it has not."""
     names = [name for name in recipe_names() if "svhn" in name and "/ptn_" in name]
     for name in names:
-        recipe, plain = find_recipe(name), find_recipe(name.replace("/ptn_", "/"))
+        recipe = find_recipe(name)
+        plain = find_recipe(name.replace("/ptn_", "/").removesuffix("/two-stream"))
         beside = replace(plain, model=recipe.model, origin_jitter_px=recipe.origin_jitter_px)
         assert beside.sha256 == recipe.sha256, name
-    assert len(names) == 12
+    assert len(names) == 14
 
 
 def test_trials_on_the_hold_out_are_a_ptn_and_what_they_say_that_they_change():
@@ -119,6 +120,22 @@ def test_by_the_modern_recipe_a_ptn_on_house_numbers_has_what_was_chosen_for_dig
     assert all(r.model.options == {"heatmap": "softplus", "angles": 64, "r_min_px": 2.0} for r in turned)
     assert [r.origin_jitter_px for r in (*upright, *turned)] == [None, None, 0.5, 0.5, 0.5]
     assert all(r.form == "modern" and len(r.rows) == 1 for r in (*upright, *turned))
+
+
+def test_two_streams_on_test_digits_are_those_of_the_hold_out():
+    tried = find_recipe("svhn/holdout/ptn-resnet32-upright-two-stream/modern")
+    for name in ("svhn", "svhn-minus"):
+        assert find_recipe(f"{name}/ptn_resnet32/modern/two-stream").model == tried.model
+
+
+def test_sums_on_house_numbers_are_of_a_ptn_and_the_network_beside_it_or_of_two_of_the_latter():
+    sums = {recipe.name: recipe for recipe in sum_recipes() if "svhn" in recipe.name}
+    assert len(sums) == 6
+    for recipe in sums.values():
+        ptn, plain = (find_recipe(name) for name in (recipe.members[0], recipe.members[-1]))
+        assert replace(plain, model=ptn.model).sha256 == ptn.sha256  # the same digits, trained alike
+        assert (len(recipe.members), recipe.seeds) in ((2, ()), (1, (0, 1)))
+        assert plain.model.name == "resnet32"
 
 
 def test_what_is_chosen_on_the_hold_out_sees_no_test_digit():

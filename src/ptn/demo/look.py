@@ -66,7 +66,7 @@ def look(pair: Pair, image: Tensor, pose: Pose, pin_px: tuple[float, float] = (0
     polar, transformer = pair.polar, pair.transformer
     location = transformer.locate(polar.normalize(seen))
     polar_image = transformer.sample(seen, location.origin)
-    features, logits = _read(polar, polar.view(polar_image))
+    features, logits = _read(polar, polar.normalize(polar_image))
     x, y = location.origin[0].tolist()
     pin = _pin_in_image(pose, pin_px, pair.size)
     return Sight(
@@ -99,7 +99,7 @@ def place(image: Tensor, pose: Pose, size: tuple[int, int], channels: int) -> Te
 
 
 def _read(polar: PolarNetwork, image: Tensor) -> tuple[Tensor, Tensor]:
-    """The maps of an early layer (C, h, w), and the logits, of the view of one polar image (1, C, H, W).
+    """The maps of an early layer (C, h, w), and the logits, of one normalised polar image (1, C, H, W).
 
     A backbone that is not ours has no maps to show: (0, 1, 1).
     """
@@ -123,7 +123,7 @@ def _telling_channels(polar: PolarNetwork) -> tuple[int, ...]:
     corner[..., 3 * height // 4, width // 2 : 3 * width // 4] = 1
     transformer = polar.transformer
     sampled = transformer.sample(corner, torch.zeros(1, 2))
-    maps = _read(polar, polar.view(sampled))[0].flatten(1)
+    maps = _read(polar, polar.normalize(sampled))[0].flatten(1)
     centred = maps - maps.mean(dim=1, keepdim=True)
     spread = centred.norm(dim=1)
     chosen: list[int] = []

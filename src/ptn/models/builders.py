@@ -27,7 +27,7 @@ from .classifiers import (
     make_voxel_classifier,
     residual_stage,
 )
-from .networks import PlainNetwork, PolarNetwork, SpatialNetwork, TwoStreamNetwork, directions
+from .networks import PlainNetwork, PolarNetwork, SpatialNetwork, TwoStreamNetwork
 
 ImageSize = tuple[int, int]
 
@@ -78,7 +78,6 @@ def polar(
     two_stream: bool = False,
     stream_dropout: float = 0.0,
     upright: bool = False,
-    compass: bool = False,
 ) -> PolarNetwork:
     """PTN (a learned origin) and PCNN (the middle of the image): a stack on the polar image.
 
@@ -88,8 +87,7 @@ def polar(
     With `two_stream` the same stack looks at the image itself too; in training one of them is left out for a share
     `stream_dropout` of the images, so that neither leaves all to the other. With `upright` scores depend on the
     direction in which features lie, where otherwise they are averaged over the angle: for objects that are others
-    when turned. With a `compass` every layer can know that direction: its cosine and sine are channels of the polar
-    image.
+    when turned.
     """
     height, width = image_size
     default_angles = 2 * height if stack == "l" else height
@@ -114,31 +112,18 @@ def polar(
         stack,
         num_classes=num_classes,
         image_size=image_size,
+        in_channels=in_channels,
         kernel=kernel,
         dropout=dropout,
     )
     if stream_dropout and not two_stream:
         raise InputError("stream_dropout is for two streams: set two_stream=True")
-    rows = transformer.grid.angles
-    classifier = make(
-        in_channels=in_channels + (2 if compass else 0),
-        wrap=wrap,
-        angle_stride=angle_stride,
-        rows=rows if upright else None,
-    )
-    shape, north = (in_channels, *image_size), directions(rows) if compass else None
-    return (
-        TwoStreamNetwork(
-            shape,
-            transformer,
-            classifier,
-            make(in_channels=in_channels),
-            compass=north,
-            dropout=stream_dropout,
-        )
-        if two_stream
-        else PolarNetwork(shape, transformer, classifier, compass=north)
-    )
+    rows = transformer.grid.angles if upright else None
+    classifier = make(wrap=wrap, angle_stride=angle_stride, rows=rows)
+    shape = (in_channels, *image_size)
+    if not two_stream:
+        return PolarNetwork(shape, transformer, classifier)
+    return TwoStreamNetwork(shape, transformer, classifier, make(), dropout=stream_dropout)
 
 
 def make_predictor(stack: Stack, in_channels: int, image_size: ImageSize, **options: Any) -> OriginPredictor:

@@ -117,23 +117,17 @@ class PolarNetwork(Network):
 
     The image is sampled before it is normalised, so that what lies outside it is black like its background
     rather than grey: the frame of the image does not turn with what it shows.
-    With a `compass` (see `directions`) the classifier sees two channels more: which way each row lies.
     """
-
-    compass: Tensor | None
 
     def __init__(
         self,
         input_shape: tuple[int, ...],
         transformer: PolarTransformer | CylindricalTransformer,
         classifier: nn.Module,
-        *,
-        compass: Tensor | None = None,
     ) -> None:
         super().__init__(input_shape)
         self.transformer = transformer
         self.classifier = classifier
-        self.register_buffer("compass", compass, persistent=False)
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, warp: Warp | None = None) -> Tensor:
         """Logits; `origin` (N, 2) overrides the predicted one.
@@ -143,36 +137,22 @@ class PolarNetwork(Network):
         self.check(images)
         if warp is None:
             guide = self.normalize(images) if origin is None else None
-            return self.classifier(self.view(self.transformer(images, origin, guide=guide)))
+            return self.classifier(self.normalize(self.transformer(images, origin, guide=guide)))
         guide = self.normalize(similarity_warp(images, **warp._asdict()))
-        return self.classifier(self.view(self.transformer(images, guide=guide, warp=warp)))
-
-    def view(self, polar: Tensor) -> Tensor:
-        """What the classifier sees of polar images."""
-        seen = self.normalize(polar)
-        if self.compass is None:
-            return seen
-        count, _, _, radii = seen.shape
-        return torch.cat((seen, self.compass.to(seen.dtype).expand(count, -1, -1, radii)), dim=1)
+        return self.classifier(self.normalize(self.transformer(images, guide=guide, warp=warp)))
 
     def trace(self, images: Tensor) -> Explanation:
         location = self.transformer.locate(self.normalize(images))
         polar = self.transformer.sample(images, location.origin)
-        features, logits = self.read(self.view(polar))
+        features, logits = self.read(self.normalize(polar))
         return Explanation(logits, features, location.origin, location.heatmap, polar)
 
     def read(self, polar: Tensor) -> tuple[Tensor, Tensor]:
-        """The last feature maps of what `view` shows of polar images, and their logits."""
+        """The last feature maps of normalised polar images, and their logits."""
         classifier = self.classifier
         assert isinstance(classifier, ConvStack | ResNet)
         features = classifier.features(polar)
         return features, classifier.score(features)
-
-
-def directions(angles: int) -> Tensor:
-    """Cosine and sine of the angle of each row of a polar image: (1, 2, angles, 1)."""
-    turns = torch.arange(angles, dtype=torch.float64) * (2 * math.pi / angles)
-    return torch.stack((turns.cos(), turns.sin()))[None, :, :, None].float()
 
 
 class TwoStreamNetwork(PolarNetwork):
@@ -189,10 +169,9 @@ class TwoStreamNetwork(PolarNetwork):
         classifier: ConvStack | ResNet,
         cartesian: ConvStack | ResNet,
         *,
-        compass: Tensor | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(input_shape, transformer, classifier, compass=compass)
+        super().__init__(input_shape, transformer, classifier)
         self.cartesian = cartesian
         # none where there is nothing to drop: it would take random numbers from the layers after it
         self.dropout = StreamDropout(dropout) if dropout else None

@@ -63,7 +63,7 @@ class ModelConfig:
                 raise InputError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
         if not (len(self.image_size) == 2 and all(_is_whole(side, least=4) for side in self.image_size)):
             raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {self.image_size}")
-        for name in ("wrap", "two_stream", "upright", "compass"):
+        for name in ("wrap", "two_stream", "upright"):
             if not isinstance(self.options.get(name, True), bool):
                 raise InputError(f"{name} must be True or False; got {self.options[name]!r}")
 

@@ -204,11 +204,12 @@ def _result(published: PublishedRow, records: list[Record], failed: int) -> Resu
     newest = max(records, key=_started)
     class_mean: float | None = None
     class_std: float | None = None
+    errors = [record.test_error for record in records if record.test_error is not None]
     if TABLES[published.table].accuracy:
-        mean, std = _statistics([_metric(record, "instance_accuracy") for record in records])
+        mean, std = _statistics([100 - error for error in errors])
         class_mean, class_std = _statistics([_metric(record, "class_accuracy") for record in records])
     else:
-        mean, std = _statistics([record.test_error for record in records if record.test_error is not None])
+        mean, std = _statistics(errors)
     seconds = [record.seconds_per_epoch for record in records if record.seconds_per_epoch is not None]
     return Result(
         model=newest.model,

@@ -44,8 +44,6 @@ TRIALS: dict[str, Trial] = {
     "edge repeated": Trial(_options(padding="border"), ("paper",)),
     "no wrap padding": Trial(_options(wrap=False), ("paper",)),
     "upright": Trial(_options(upright=True), ("modern",)),
-    "compass": Trial(_options(compass=True), ("modern",)),
-    "upright and compass": Trial(_options(upright=True, compass=True), ("modern",)),
     "upright, 64 angles throughout": Trial(_options(upright=True, angles=64), ("modern",)),
     "upright, linear radius": Trial(_options(upright=True, law="linear"), ("modern",)),
     "upright, two-stream": Trial(_UPRIGHT_TWO_STREAM, ("modern",)),

@@ -31,14 +31,16 @@ def conclude_run(
     recipe = run.recipe
     rows: Sequence[Row | None] = recipe.rows or (None,)
     records, seen = [], {}
+    of_the_run: dict[str, Any] = {"together": run.together}
     valid_error = _valid_error(run, model)
+    if valid_error is not None:
+        of_the_run["valid_error"] = valid_error
     for row in rows:
         looks = (row.rotations, row.origins) if row else (1, 1)
         if looks not in seen:
             seen[looks] = measure(model, test, clean=clean, rotations=looks[0], origins=looks[1], recipe=recipe)
         error, metrics = seen[looks]
-        metrics = {**metrics, "together": run.together, "valid_error": valid_error}
-        records.append(make_record(run, row, error=error, metrics=metrics, status="done"))
+        records.append(make_record(run, row, error=error, metrics={**metrics, **of_the_run}, status="done"))
     return model, records
 
 
@@ -111,9 +113,8 @@ def measure(
         "source": test.meta.get("source"),
         "test_count": result.n,
         "test_seconds": round(time.perf_counter() - start, 3),
-        "per_class_accuracy": [None if value is None else round(value, 4) for value in result.per_class],
+        "per_class_accuracy": [None if value is None else round(value, 2) for value in result.per_class],
         "class_accuracy": round(result.class_accuracy, 4),
-        "instance_accuracy": round(result.accuracy, 4),
     }
     if alone and looks_for_origins(recipe, test):
         metrics |= _origin_errors(model, test)
@@ -126,7 +127,7 @@ def measure(
         metrics |= _of_meshes_alone(answers, test)
     if alone and isinstance(test, VoxelDataset):
         curve = accuracy_by_azimuth(model, test, precision=recipe.precision)
-        metrics |= {"azimuth_deg": list(AZIMUTHS), "azimuth_accuracy": [round(value, 4) for value in curve]}
+        metrics |= {"azimuth_deg": list(AZIMUTHS), "azimuth_accuracy": [round(value, 2) for value in curve]}
     if alone and isinstance(model, Network) and _shows_digits_as_cut(recipe, test):
         metrics |= _by_angle(model, recipe)
     return result.error, metrics
@@ -163,7 +164,7 @@ def _by_angle(model: Network, recipe: Recipe) -> dict[str, Any]:
     some = subset(tiles, torch.arange(0, len(tiles), 10))
     _, height, width = model.input_shape
     curve = accuracy_by_azimuth(model, some, size=(height, width), precision=recipe.precision)
-    accuracies = [round(value, 4) for value in curve]
+    accuracies = [round(value, 2) for value in curve]
     return {"angle_deg": list(AZIMUTHS), "angle_count": len(some), "angle_accuracy": accuracies}
 
 

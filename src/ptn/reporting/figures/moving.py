@@ -18,7 +18,7 @@ from ...models.networks import PolarNetwork
 from .style import GREEN, YELLOW
 
 SIZE = 42
-STEPS = {"move": 13, "turn": 16, "grow": 10}
+STEPS = {"move": 11, "turn": 12, "grow": 10}
 """How many frames each part has."""
 
 _SAYS = {
@@ -27,7 +27,7 @@ _SAYS = {
     "grow": "It grows: the log-polar image shifts along the radius",
 }
 _SMALL, _LARGE = 0.85, 1.2
-_MILLISECONDS = 130
+_MILLISECONDS = 150
 
 
 @dataclass(frozen=True)
