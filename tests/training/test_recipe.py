@@ -13,7 +13,7 @@ from ptn.models.zoo import build_on_meta, list_options
 from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, recipe_from_dict, recipe_names
 from ptn.training.photo_recipes import TRIALS
-from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe
+from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe, Row
 from ptn.training.recipes import is_outdated, sum_recipes
 from ptn.training.records import read_records
 from ptn.training.settings import with_defaults
@@ -124,18 +124,25 @@ def test_by_the_modern_recipe_a_ptn_on_house_numbers_has_what_was_chosen_for_dig
 
 def test_two_streams_on_test_digits_are_those_of_the_hold_out():
     tried = find_recipe("svhn/holdout/ptn-resnet32-upright-two-stream/modern")
+    options = {"heatmap": "softplus", "two_stream": True, "stream_dropout": 0.9, "upright": True}
+    assert tried.model == ModelSpec("ptn_resnet32", options)
     for name in ("svhn", "svhn-minus"):
         assert find_recipe(f"{name}/ptn_resnet32/modern/two-stream").model == tried.model
 
 
-def test_sums_on_house_numbers_are_of_a_ptn_and_the_network_beside_it_or_of_two_of_the_latter():
-    sums = {recipe.name: recipe for recipe in sum_recipes() if "svhn" in recipe.name}
-    assert len(sums) == 6
-    for recipe in sums.values():
-        ptn, plain = (find_recipe(name) for name in (recipe.members[0], recipe.members[-1]))
-        assert replace(plain, model=ptn.model).sha256 == ptn.sha256  # the same digits, trained alike
-        assert (len(recipe.members), recipe.seeds) in ((2, ()), (1, (0, 1)))
-        assert plain.model.name == "resnet32"
+@pytest.mark.parametrize(
+    ("begin", "table"), [("svhn/", "svhn"), ("svhn-minus/", "svhn"), ("svhn/holdout/", "svhn-holdout")]
+)
+def test_sums_on_house_numbers_are_of_a_ptn_and_the_network_beside_it_and_of_two_of_the_latter(begin, table):
+    depth = begin.count("/")
+    sums = {one.rows[0]: one for one in sum_recipes() if "/".join(one.name.split("/")[:depth]) + "/" == begin}
+    both = sums[Row(table, "PTN-ResNet32 + ResNet32")]
+    ptn, plain = map(find_recipe, both.members)
+    assert (ptn.model.name, plain.model.name) == ("ptn_resnet32", "resnet32")
+    assert ptn.model.options["upright"]
+    assert replace(plain, model=ptn.model).sha256 == ptn.sha256  # the same digits, trained alike
+    twice = sums[Row(table, "ResNet32 ×2")]
+    assert (twice.members, twice.seeds) == ((plain.name,), (0, 1))
 
 
 def test_what_is_chosen_on_the_hold_out_sees_no_test_digit():

@@ -33,8 +33,8 @@ class RandomLayer(nn.Module, ABC):
 class StreamDropout(RandomLayer):
     """Logits of two streams to those of both: their sum, in training for a share of samples just one of the two.
 
-    Where one stream learns sooner than the other, it takes the gradients away from it, and weight decay does the
-    rest. A stream that answers alone at times, each of them for half of `rate`, has gradients of its own.
+    Where one stream learns sooner than the other, little is left to teach that one. A stream that answers alone at
+    times, each of them for half of `rate`, has gradients of its own.
     """
 
     def __init__(self, rate: float) -> None:

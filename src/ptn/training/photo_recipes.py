@@ -131,7 +131,7 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
 
 
 def _is_turned(dataset: str) -> bool:
-    return dataset.startswith("rot")
+    return dataset not in UPRIGHT_SETS
 
 
 def _turned_anew(model: str, form: Form) -> Recipe:
@@ -151,19 +151,18 @@ def _chosen(recipe: Recipe) -> Recipe:
     """The recipe with what was found out by trials, where they are for it."""
     if (recipe.model.name, recipe.form) != ("ptn_resnet32", "modern"):
         return recipe
-    changes = _CHOSEN_TURNED if _is_turned(recipe.data.name) else _CHOSEN_UPRIGHT
+    return _changed(recipe, _CHOSEN_TURNED if _is_turned(recipe.data.name) else _CHOSEN_UPRIGHT)
+
+
+def _changed(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
+    """The recipe with changes, and still that of its form and rows."""
     return replace(override(recipe, changes), form=recipe.form, rows=recipe.rows)
 
 
 def _two_streams(dataset: str) -> Recipe:
     """On upright digits, a PTN beside a network that sees the image itself."""
-    recipe = _plain(dataset, "ptn_resnet32", "modern")
-    return replace(
-        override(recipe, _UPRIGHT_TWO_STREAM),
-        name=f"{recipe.name}/two-stream",
-        form=recipe.form,
-        rows=(Row("svhn", "PTN-ResNet32, two-stream"),),
-    )
+    recipe = _changed(_plain(dataset, "ptn_resnet32", "modern"), _UPRIGHT_TWO_STREAM)
+    return replace(recipe, name=f"{recipe.name}/two-stream", rows=(Row("svhn", "PTN-ResNet32, two-stream"),))
 
 
 def _scaled(model: str) -> Recipe:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import InputError, unknown_name
-from .photo_recipes import photographs
+from .photo_recipes import UPRIGHT_SETS, photographs
 from .recipe import (
     FORMS,
     AugmentSpec,
@@ -320,11 +320,9 @@ def _sums() -> Iterator[SumRecipe]:
         rows = (Row("rotmnist", f"{title}+ ×5"), Row("rotmnist", f"{title}++ ×5", AVERAGED))
         member = f"rotmnist/ptn_{size}/modern+"
         yield SumRecipe(f"{member}/ensemble", (member,), "modern", rows, seeds=(0, 1, 2, 3, 4))
-    for plain, ptn, table in (
-        ("svhn/resnet32/modern", "svhn/ptn_resnet32/modern", "svhn"),
-        ("svhn-minus/resnet32/modern", "svhn-minus/ptn_resnet32/modern", "svhn"),
-        ("svhn/holdout/resnet32/modern", "svhn/holdout/ptn-resnet32-upright/modern", "svhn-holdout"),
-    ):
+    pairs = [(f"{name}/ptn_resnet32/modern", f"{name}/resnet32/modern", "svhn") for name in UPRIGHT_SETS]
+    pairs += [("svhn/holdout/ptn-resnet32-upright/modern", "svhn/holdout/resnet32/modern", "svhn-holdout")]
+    for ptn, plain, table in pairs:
         yield SumRecipe(f"{ptn}/beside-resnet32", (ptn, plain), "modern", (Row(table, "PTN-ResNet32 + ResNet32"),))
         yield SumRecipe(f"{plain}/twice", (plain,), "modern", (Row(table, "ResNet32 ×2"),), seeds=(0, 1))
 

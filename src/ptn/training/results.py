@@ -31,16 +31,16 @@ def conclude_run(
     recipe = run.recipe
     rows: Sequence[Row | None] = recipe.rows or (None,)
     records, seen = [], {}
-    of_the_run: dict[str, Any] = {"together": run.together}
+    common: dict[str, Any] = {"together": run.together}
     valid_error = _valid_error(run, model)
     if valid_error is not None:
-        of_the_run["valid_error"] = valid_error
+        common["valid_error"] = valid_error
     for row in rows:
         looks = (row.rotations, row.origins) if row else (1, 1)
         if looks not in seen:
             seen[looks] = measure(model, test, clean=clean, rotations=looks[0], origins=looks[1], recipe=recipe)
         error, metrics = seen[looks]
-        records.append(make_record(run, row, error=error, metrics={**metrics, **of_the_run}, status="done"))
+        records.append(make_record(run, row, error=error, metrics={**metrics, **common}, status="done"))
     return model, records
 
 
