@@ -117,6 +117,19 @@ def test_the_budget_stops_it_and_resume_goes_on(ptn_cli, pictures, tmp_path):
     assert read_records(tmp_path / "runs" / "records.jsonl")[0].epochs == 2
 
 
+def test_what_cannot_be_trained_throws_no_earlier_run_away_and_stops_no_other_halfway(ptn_cli, pictures, tmp_path):
+    arguments = own(pictures, tmp_path / "runs", 1)
+    assert ptn_cli(*arguments).code == 0
+    weights = next((tmp_path / "runs").rglob("weights.safetensors"))
+    before = weights.stat().st_mtime_ns
+    outcome = ptn_cli(*arguments, "--fresh", "--set", "model.options.dropout=half")
+    assert (outcome.code, outcome.err) == (2, "ptn: dropout must be a number; got 'half'\n")
+    assert weights.stat().st_mtime_ns == before
+    outcome = ptn_cli(*arguments, "--vary", "model.options.dropout=[0.1,1.5]")
+    assert (outcome.code, outcome.err) == (2, "ptn: dropout must be at least 0 and less than 1; got 1.5\n")
+    assert list((tmp_path / "runs").rglob("weights.safetensors")) == [weights]
+
+
 def test_tensorboard_gets_the_scalars(ptn_cli, pictures, tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     outcome = ptn_cli(*own(pictures, tmp_path / "runs", 2), "--tensorboard")

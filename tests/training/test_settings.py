@@ -41,6 +41,7 @@ def test_a_recipe_that_trains_differently_fills_no_row_but_another_seed_does():
         ("schedule.kind=cosine", ("schedule.kind", "cosine")),
         ("augment.scale=[1,2]", ("augment.scale", [1, 2])),
         ("data.valid=null", ("data.valid", None)),
+        ("model.options.upright=True", ("model.options.upright", True)),
     ],
 )
 def test_settings_are_written_as_key_and_json_value(text, expected):
@@ -52,6 +53,7 @@ def test_settings_are_written_as_key_and_json_value(text, expected):
     [
         ({"optimizer.lr": 1}, "did you mean 'optimiser.lr'"),
         ({"optimiser.lrr": 1}, "did you mean 'optimiser.lr'"),
+        ({"upright": True}, "did you mean 'model.options.upright'"),
         ({"optimiser": 1}, "unknown setting 'optimiser'"),
         ({"epochs": 1.5}, "epochs must be a whole number"),
         ({"epochs": True}, "epochs must be a whole number"),

@@ -63,7 +63,10 @@ def reproduce(
             resume=True,
             budget_seconds=budget_seconds,
             at_once=at_once,
+            how_to_go_on="the same command goes on",
         )
+    else:
+        print(f"no run is missing from {table}")
     sums = [one for one in sum_recipes() if one.form in wanted and any(row.table == table for row in one.rows)]
     add_sums(
         missing_runs(table, load_records(results), sums, numbers),

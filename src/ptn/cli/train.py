@@ -102,6 +102,7 @@ def run_session(
     checkpoint_every: int = 10,
     fused: bool | None = None,
     tensorboard: bool = False,
+    how_to_go_on: str = "go on with --resume",
 ) -> int:
     """Train `recipes` and tell the terminal about it. Returns 3 if stopped early, 1 if a run failed, else 0."""
     # deterministic cuBLAS asks for this before CUDA starts
@@ -140,7 +141,7 @@ def run_session(
         if code != 3 or kept:
             print(f"records are in {output / 'records.jsonl'}")
         if code == 3:
-            print(f"stopped: {outcome.reason}; go on with --resume")
+            print(f"stopped: {outcome.reason}; {how_to_go_on}")
     if parallel is not None:
         parallel.end(code)
     return code

@@ -5,8 +5,9 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -63,9 +64,6 @@ class ModelConfig:
                 raise InputError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
         if not (len(self.image_size) == 2 and all(_is_whole(side, least=4) for side in self.image_size)):
             raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {self.image_size}")
-        for name in ("wrap", "two_stream", "upright"):
-            if not isinstance(self.options.get(name, True), bool):
-                raise InputError(f"{name} must be True or False; got {self.options[name]!r}")
 
 
 def list_models() -> list[str]:
@@ -190,15 +188,28 @@ def build(config: ModelConfig, *, tag: str | None = None) -> Model:
         members = []
         for name in _SUMS[config.name]:
             own = {key: value for key, value in config.options.items() if key in list_options(name)}
-            members.append(_BUILDERS[name](**size, **own))
+            members.append(_made(_BUILDERS[name], size, own))
         model = ScoreSum(members)
     else:
         extra = {} if tag is None else {"tag": tag}
-        model = _builder(config.name)(**size, **config.options, **extra)
+        model = _made(_builder(config.name), size, {**config.options, **extra})
     model.config = config
     if isinstance(model, PolarizedNetwork):  # what was found by trying need not be found again
         model.config = replace(config, options={**config.options, "layout": asdict(model.layout)})
     return model
+
+
+def _made(builder: Callable[..., Network], size: dict[str, Any], options: dict[str, Any]) -> Network:
+    """What `builder` makes, once its options are known to be numbers, or True or False, where they have to be."""
+    hints = get_type_hints(builder.func if isinstance(builder, partial) else builder)
+    for name, value in options.items():
+        kinds = get_args(hints.get(name)) or (hints.get(name),)
+        if bool in kinds and not isinstance(value, bool):
+            raise InputError(f"{name} must be True or False; got {value!r}")
+        missing = value is None and type(None) in kinds
+        if float in kinds and not missing and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise InputError(f"{name} must be a number; got {value!r}")
+    return builder(**size, **options)
 
 
 def _is_path(pretrained: str | Path) -> bool:

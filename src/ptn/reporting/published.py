@@ -106,7 +106,8 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
                 "direction.",
                 "Two-stream: that PTN-ResNet32 and a ResNet32 trained as one network, for nine in ten images one "
                 "of the two alone. PTN-ResNet32 + ResNet32: the two trained apart, seed by seed, their scores "
-                "summed. ResNet32 ×2: seeds 0 and 1 summed, for about as many parameters.",
+                "summed. ResNet32 ×2: seeds 0 and 1 summed, for about as many parameters; the ratios of both are "
+                "over its error, that of one pair.",
             ),
             baselines={
                 **{f"PTN-ResNet32{more}": f"ResNet32{more}" for more in ("", "+", ", scale 0.6–1")},
@@ -124,7 +125,8 @@ TABLES: Mapping[str, TableInfo] = MappingProxyType(
                 "the training digits and tested on the other 6,000. No test digit was looked at. PTN-ResNet32 "
                 "itself is here without what was chosen in the end.",
                 "48 px: the digit with half as much again around it. Sums are of networks trained apart: the "
-                "upright PTN-ResNet32 and ResNet32 seed by seed, or seeds 0 and 1 of ResNet32.",
+                "upright PTN-ResNet32 and ResNet32 seed by seed, or seeds 0 and 1 of ResNet32. The "
+                "ratio of a sum is over a sum, that of two streams over one ResNet32.",
                 "Compass: the direction of each row as channels of the polar image, an option that is not kept.",
             ),
             baselines={

@@ -21,7 +21,7 @@ from .recipe import DataSpec, Recipe
 from .records import Record, append_records, merge_records, read_records
 from .results import conclude_run, data_sha256, failed_records, keep_weights, looks_for_origins, measure_rows
 from .step import Parallel
-from .trainer import Progress, Run, RunData, prepare_device
+from .trainer import Progress, Run, RunData, build_model, prepare_device
 
 
 class Reporter(Protocol):
@@ -73,10 +73,13 @@ def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: 
     records still go to `results`.
     """
     _check_together(recipes)
-    finished = [recipe for recipe in recipes if _is_finished(recipe, options)]
+    finished = [] if options.fresh else [recipe for recipe in recipes if _is_finished(recipe, options)]
     waiting = [recipe for recipe in recipes if recipe not in finished]
     options.wait()  # nobody makes files before all have seen which runs are finished
     data = _Data()
+    _check_networks(waiting, options, data)
+    if options.fresh:
+        _throw_away(waiting, options)
     if options.leads:
         for recipe in finished:
             _add_rows(recipe, options, reporter, data)
@@ -203,11 +206,25 @@ def _check_together(recipes: Sequence[Recipe]) -> None:
         raise InputError("the same recipe and seed is named twice")
 
 
+def _check_networks(recipes: Sequence[Recipe], options: SessionOptions, data: _Data) -> None:
+    """Make every network once before earlier runs are thrown away, or hours go into the first of several."""
+    distinct = {recipe.sha256: recipe for recipe in recipes}
+    if options.fresh or len(distinct) > 1:
+        for recipe in distinct.values():
+            build_model(recipe, data.get(recipe.data, recipe.data.train, seed=recipe.seed))
+
+
+def _throw_away(recipes: Sequence[Recipe], options: SessionOptions) -> None:
+    """Remove what earlier runs of `recipes` have left."""
+    if options.leads:
+        for recipe in recipes:
+            shutil.rmtree(run_folder(recipe, options.folder), ignore_errors=True)
+    options.wait()
+
+
 def _is_finished(recipe: Recipe, options: SessionOptions) -> bool:
     """Whether a run's folder says that it is done; an error if it says something that we may not touch."""
     folder = run_folder(recipe, options.folder)
-    if options.fresh and options.leads:
-        shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists() or not any(folder.iterdir()):
         return False
     if not options.resume:

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 from ..errors import InputError, unknown_name
+from ..models.zoo import list_options
 from .recipe import DataSpec, ModelSpec, Recipe
 
 
@@ -38,19 +39,24 @@ def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """
     changed = recipe
     for key, value in settings.items():
+        if key not in setting_names() and key in list_options(recipe.model.name):
+            raise InputError(f"unknown setting {key!r}; did you mean 'model.options.{key}'?")
         changed = _set(changed, key.split("."), value, key)
     return changed if changed.sha256 == recipe.sha256 else replace(changed, form="own", rows=())
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """ "optimiser.lr=0.005" -> ("optimiser.lr", 0.005). The value is JSON, or else a string."""
+    """ "optimiser.lr=0.005" -> ("optimiser.lr", 0.005). The value is JSON, True, False, None, or else a string."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"a setting looks like optimiser.lr=0.005; got {text!r}")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:
-        return key, value
+        return key, _PYTHON.get(value, value)
+
+
+_PYTHON = {"True": True, "False": False, "None": None}
 
 
 def setting_names(kind: type = Recipe, prefix: str = "") -> list[str]:
