@@ -1,7 +1,7 @@
 """Adapter between the golden tests of training and the library.
 
-This is the only file of these tests that imports `ptn`. A change of names in the library changes this file; the tests
-and the recorded values stay the same. All data is generated from fixed seeds.
+This is the only file of these tests that imports `ptn`. A change of names in the library changes this file; the
+tests and the recorded values stay the same. All data is generated from fixed seeds.
 """
 
 import contextlib
@@ -151,8 +151,8 @@ def train_together(kind: str, seeds: list[int], steps: int = 20, *, interleaved:
 def train_session(folder: Path, steps: int = 20) -> dict[str, Any]:
     """Train the kind "folder" by `train_recipes`.
 
-    Returns the `weights` in the file it writes, the `error` in its record, and the error measured by evaluating that
-    file on the test images (`evaluated`).
+    Returns the `weights` in the file it writes, the `error` in its record, and the error measured by evaluating
+    that file on the test images (`evaluated`).
     """
     with _one_thread():
         recipe = _make_recipe("folder", steps, 0, folder, None)
