@@ -31,7 +31,7 @@ def folder(tmp_path):
 @pytest.fixture
 def bees(tmp_path):
     """Weights that say bee, whatever they see."""
-    network = ptn.create_model("ptn_s", image_size=20, num_classes=3, in_channels=3)
+    network = ptn.create_model("ptn_s", image_size=20, num_classes=3, in_chans=3)
     torch.nn.init.zeros_(network.classifier.head.weight)
     with torch.no_grad():
         network.classifier.head.bias.copy_(torch.tensor([0.0, 5.0, 0.0]))

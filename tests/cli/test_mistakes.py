@@ -12,9 +12,7 @@ import ptn
 def place(tmp_path_factory):
     """Weights, a folder with one class, and a folder of images of all modes."""
     folder = tmp_path_factory.mktemp("place")
-    ptn.save_weights(
-        ptn.create_model("ptn_s", image_size=20, in_channels=3, num_classes=2), folder / "w.safetensors"
-    )
+    ptn.save_weights(ptn.create_model("ptn_s", image_size=20, in_chans=3, num_classes=2), folder / "w.safetensors")
     rng = np.random.default_rng(0)
     modes = ("RGB", "L", "P", "RGBA", "LA", "1", "CMYK", "RGB", "L", "P")
     for name in ("one/cat", "mixed/cat", "mixed/dog"):

@@ -26,8 +26,8 @@ def weights(tmp_path):
     return save(tmp_path / "bees.safetensors", classes=json.dumps(["ant", "bee", "cow"]))
 
 
-def save(path, model="ptn_s", image_size=20, in_channels=1, **metadata):
-    network = ptn.create_model(model, image_size=image_size, in_channels=in_channels, num_classes=3)
+def save(path, model="ptn_s", image_size=20, in_chans=1, **metadata):
+    network = ptn.create_model(model, image_size=image_size, in_chans=in_chans, num_classes=3)
     torch.nn.init.zeros_(network.classifier.head.weight)
     with torch.no_grad():
         network.classifier.head.bias.copy_(torch.tensor([math.log(p) for p in (1 / 12, 3 / 4, 1 / 6)]))

@@ -110,7 +110,7 @@ def test_a_network_that_diverges_ends_it(ptn_cli, tmp_path, monkeypatch):
 
     def diverging(name):
         recipe = find_recipe(name)
-        return replace(recipe, optimiser=replace(recipe.optimiser, kind="sgd", lr=1e30))
+        return replace(recipe, optimizer=replace(recipe.optimizer, kind="sgd", lr=1e30))
 
     monkeypatch.setattr(training, "find_recipe", diverging)
     outcome = ptn_cli("quickstart", "-o", tmp_path, "--epochs", 2)

@@ -141,7 +141,7 @@ def test_tensorboard_gets_the_scalars(ptn_cli, pictures, tmp_path):
 
 
 def test_a_run_that_diverges_is_recorded_as_failed(ptn_cli, pictures, tmp_path):
-    outcome = ptn_cli(*own(pictures, tmp_path / "runs", 2), "--set", "optimiser.lr=1e30")
+    outcome = ptn_cli(*own(pictures, tmp_path / "runs", 2), "--set", "optimizer.lr=1e30")
     assert outcome.code == 1
     assert "the loss is not finite at step" in outcome.out
     [record] = read_records(tmp_path / "runs" / "records.jsonl")
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_recorded_as_failed(ptn_cli, pictures, tmp_path):
     [
         ([], "name recipes to train"),
         (["rotmnist/ptn_b/modren+"], "did you mean 'rotmnist/ptn_b/modern+'"),
-        ([RECIPE, "--set", "optimizer.lr=1"], "did you mean 'optimiser.lr'"),
+        ([RECIPE, "--set", "optimiser.lr=1"], "did you mean 'optimizer.lr'"),
         ([RECIPE, "--set", "lr"], "a setting looks like"),
         ([RECIPE, "--seeds", "a-b"], "--seeds takes numbers and ranges"),
         ([RECIPE, "--device", "gpu"], "unknown device 'gpu'"),

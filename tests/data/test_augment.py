@@ -19,22 +19,22 @@ def test_the_middle_of_the_noise_changes_nothing():
 def test_noise_is_turn_log_scale_and_shift():
     images = torch.rand(1, 2, 16, 16)
     noise = torch.tensor([[1.0, 0.25, 0.0, 0.75]])
-    out = augment(images, noise, rotation_deg=90, scale=(0.5, 2.0), shift_px=4, interpolation="bicubic")
+    out = augment(images, noise, rotation_deg=90, scale=(0.5, 2.0), shift_px=4, mode="bicubic")
     expected = similarity_warp(
         images,
         rotation=math.pi / 2,
         scale=2**-0.5,
         shift_px=torch.tensor([[-4.0, 2.0]]),
-        interpolation="bicubic",
+        mode="bicubic",
     )
     assert torch.allclose(out, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
-def test_a_half_turn_is_exact(interpolation):
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_a_half_turn_is_exact(mode):
     images = torch.rand(1, 1, 10, 10)
     noise = torch.tensor([[1.0, 0.5, 0.5, 0.5]])
-    out = augment(images, noise, rotation_deg=180, interpolation=interpolation)
+    out = augment(images, noise, rotation_deg=180, mode=mode)
     assert torch.allclose(out, images.rot90(2, (2, 3)), atol=1e-4)
 
 
@@ -82,10 +82,10 @@ def test_what_moves_out_along_z_is_gone_and_nothing_comes_in():
 def test_images_are_stretched_along_x_alone():
     x, y = torch.arange(33.0) - 16, torch.arange(9.0)[:, None]
     images = (torch.exp(-((x - 2) ** 2) / 18) * (1 + y)).expand(1, 1, 9, 33)
-    out = augment(images, neutral(1, 7, depth=1.0), stretch=(0.8, 1.25), interpolation="bicubic")
+    out = augment(images, neutral(1, 7, depth=1.0), stretch=(0.8, 1.25), mode="bicubic")
     expected = torch.exp(-((x / 1.25 - 2) ** 2) / 18) * (1 + y)
     assert float(((out[0, 0] - expected) / (1 + y)).abs().max()) < 0.02
-    still = augment(images, neutral(1, 7), stretch=(0.8, 1.25), interpolation="bicubic")
+    still = augment(images, neutral(1, 7), stretch=(0.8, 1.25), mode="bicubic")
     assert torch.allclose(still, images, atol=1e-5)
     with pytest.raises(InputError, match="only images can be stretched"):
         augment(torch.rand(1, 1, 8, 8, 8), neutral(1, 7), stretch=(0.8, 1.25))
@@ -93,7 +93,7 @@ def test_images_are_stretched_along_x_alone():
 
 def test_stretching_reads_between_pixels_as_bicubic_interpolation_does():
     images = torch.rand(1, 1, 4, 12)
-    out = augment(images, neutral(1, 7, depth=1.0), stretch=(1.0, 2.0), interpolation="bicubic")
+    out = augment(images, neutral(1, 7, depth=1.0), stretch=(1.0, 2.0), mode="bicubic")
     wide = torch.nn.functional.interpolate(images, size=(4, 24), mode="bicubic", align_corners=False)
     assert torch.allclose(out[..., 1:-1], wide[..., 7:17], atol=1e-5)
 

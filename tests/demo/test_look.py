@@ -100,7 +100,7 @@ def test_growing_moves_the_pin_right(pair):
 
 def test_a_backbone_that_is_not_ours_has_no_maps_to_show(timm):
     backbone = timm.create_model("resnet18", num_classes=4, in_chans=1)
-    network = ptn.polarize(backbone, image_size=32, in_channels=1).eval()
+    network = ptn.polarize(backbone, image_size=32, in_chans=1).eval()
     lone = Pair("own", "own", "", network, "OWN", None, None, ("a", "b", "c", "d"), 1.0)
     seen = look(lone, torch.rand(1, 32, 32), Pose())
     assert (seen.features, seen.plain_scores) == ([], None)

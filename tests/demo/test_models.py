@@ -53,7 +53,7 @@ def test_shipped_networks_without_a_partner_are_left_out(ship):
 
 def test_a_shipped_network_of_photographs_needs_no_partner(ship):
     ship("ptn_s", dataset="rotmnist")
-    ship("ptn_resnet32", dataset="rotsvhn", in_channels=3, image_size=32)
+    ship("ptn_resnet32", dataset="rotsvhn", in_chans=3, image_size=32)
     (alone,) = find_pairs()
     assert (alone.title, alone.plain) == ("rotated SVHN: PTN-ResNet32", None)
 
@@ -78,7 +78,7 @@ def test_ones_own_ptn_comes_first_and_needs_no_partner(ship, save):
 
 
 def test_titles_fit_a_phone_and_tell_pairs_apart(ship, save, tmp_path):
-    first = save("ptn_resnet32", dataset="rotsvhn-minus", in_channels=3)
+    first = save("ptn_resnet32", dataset="rotsvhn-minus", in_chans=3)
     second = tmp_path / "runs" / "rotsvhn-minus.ptn_resnet32.modern" / "seed-1" / "weights.safetensors"
     second.parent.mkdir(parents=True)
     second.write_bytes(Path(first).read_bytes())
@@ -108,7 +108,7 @@ def test_what_cannot_be_shown_is_said(ship, save, tmp_path):
     with pytest.raises(InputError, match="holds stn_s; the page shows"):
         find_pairs([save("stn_s")])
     with pytest.raises(InputError, match="takes 2 channels"):
-        find_pairs([save("ptn_s", in_channels=2)])
+        find_pairs([save("ptn_s", in_chans=2)])
     with pytest.raises(InputError, match="no weights at"):
         find_pairs([str(tmp_path / "nothing.safetensors")])
 

@@ -118,7 +118,7 @@ def test_a_network_in_the_middle_of_the_image_is_invariant_to_quarter_turns():
 @pytest.mark.parametrize("batch", [None, 1, 7])
 def test_batches_make_no_difference(batch):
     images, labels = sample_images((3, 24, 24), 20), torch.arange(20) % 10
-    model = ptn.create_model("ptn_s", image_size=24, in_channels=3)
+    model = ptn.create_model("ptn_s", image_size=24, in_chans=3)
     settings = {"angles": (40,), "scales": (0.8,), "shifts_px": (2,), "layers": ()}
     one, other = (ptn.audit(model, images, labels, batch=b, **settings) for b in (20, batch))
     for ours, theirs in zip(one.points, other.points, strict=True):

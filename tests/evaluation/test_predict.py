@@ -32,7 +32,7 @@ def pictures(tmp_path):
 @pytest.fixture
 def model():
     """A small network that treats different images differently: its head is not at zero, its origin moves."""
-    network = ptn.create_model("ptn_s", image_size=20, num_classes=3, in_channels=3).eval()
+    network = ptn.create_model("ptn_s", image_size=20, num_classes=3, in_chans=3).eval()
     torch.nn.init.normal_(network.transformer.predictor.head.weight)
     return network
 
@@ -148,7 +148,7 @@ def write_wedge(path):
 def test_meshes_are_voxelised_for_networks_of_voxels(tmp_path, channels, occupancy):
     pytest.importorskip("scipy")
     path = write_wedge(tmp_path / "wedge.off")
-    model = ptn.create_model("cylindrical", image_size=32, in_channels=channels, num_classes=3).eval()
+    model = ptn.create_model("cylindrical", image_size=32, in_chans=channels, num_classes=3).eval()
     kind = occupancy or "surface+solid"
     grids = torch.from_numpy(voxelize(*read_mesh(path), occupancy=kind)).view(1, channels, 32, 32, 32)
     (prediction,), faults = predict_files(model, NAMES, [path], occupancy=occupancy, top=3)

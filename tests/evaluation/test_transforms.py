@@ -77,7 +77,7 @@ def test_what_is_in_the_disc_stays_in_it_when_the_image_turns():
     window = disc(ones)
     assert 0.4 < window.mean() < 0.75
     for degrees in (17, 45, 130):
-        assert Similarity(degrees).warp(ones, interpolation="bilinear")[0, 0][window > 0].min() > 0.999
+        assert Similarity(degrees).warp(ones, mode="bilinear")[0, 0][window > 0].min() > 0.999
     assert disc(ones, share=0.5).sum() < 0.3 * window.sum()
 
 

@@ -53,8 +53,8 @@ def test_photographs_give_the_same_polar_image_but_for_interpolation(photographs
     """Once is sharper than twice; blurred alike, they agree to a grey level of 255 or so."""
     pose = {key: value.float() for key, value in POSE.items()}
     origin, size = ORIGIN.float(), (photographs.shape[-2], photographs.shape[-1])
-    blurred = torch.nn.functional.avg_pool2d(photographs, 5, stride=1, padding=2)
-    twice = polar_sample(similarity_warp(blurred, **pose, interpolation="bicubic"), origin, GRID)
+    blurred = torch.nn.functional.avg_pool2d(photographs, 5, stride=1, padding_mode=2)
+    twice = polar_sample(similarity_warp(blurred, **pose, mode="bicubic"), origin, GRID)
     frame = frame_before_warp(origin, size, **pose)
     once = polar_sample(blurred, frame.origin, GRID, phase=frame.phase, dilation=frame.dilation)
     assert (once - twice).abs().mean() * 255 < 1

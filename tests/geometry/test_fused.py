@@ -29,27 +29,27 @@ def some(*shape, dtype=torch.float32):
     return torch.rand(*shape, dtype=dtype, device=DEVICE)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", MODES)
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("law", ["log", "linear"])
-def test_polar_sampling_has_the_values_and_gradients_of_float64(kernels_agree, law, interpolation, padding):
+def test_polar_sampling_has_the_values_and_gradients_of_float64(kernels_agree, law, mode, padding_mode):
     """One origin inside the image and one outside; to images, origin, phase and dilation."""
     grid = PolarGrid(7, 6, law=law)
 
     def sample(images, origin, phase, dilation, backend):
-        options = {"phase": phase, "dilation": dilation, "interpolation": interpolation, "padding": padding}
+        options = {"phase": phase, "dilation": dilation, "mode": mode, "padding_mode": padding_mode}
         return polar_sample(images, origin, grid, **options, backend=backend)
 
     origin = torch.tensor([[0.13, -0.24], [1.21, -0.37]])
     kernels_agree(sample, torch.rand(2, 2, 13, 10), origin, torch.tensor([0.4, -7.0]), torch.tensor([1.3, 0.6]))
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", MODES)
-def test_similarity_warps_have_the_values_and_gradients_of_float64(kernels_agree, interpolation, padding):
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
+def test_similarity_warps_have_the_values_and_gradients_of_float64(kernels_agree, mode, padding_mode):
     def warp(images, rotation, scale, shift, backend):
         pose = {"rotation": rotation, "scale": scale, "shift_px": shift, "size": (6, 8)}
-        return similarity_warp(images, **pose, interpolation=interpolation, padding=padding, backend=backend)
+        return similarity_warp(images, **pose, mode=mode, padding_mode=padding_mode, backend=backend)
 
     rotation, scale = torch.tensor([0.4, -2.0]), torch.tensor([1.3, -0.6])
     kernels_agree(warp, torch.rand(2, 1, 9, 11), rotation, scale, torch.tensor([[0.3, -1.7], [2.2, 0.9]]))
@@ -109,11 +109,11 @@ def test_volumes_are_read_without_folding(kernels_agree, layout):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_half_precision_images_are_read_with_float32_coordinates(kernels_agree, dtype, interpolation):
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_half_precision_images_are_read_with_float32_coordinates(kernels_agree, dtype, mode):
     def sample(images, backend):
         origin = torch.tensor([[0.1, 0.2]], device=images.device)
-        return polar_sample(images, origin, GRID, interpolation=interpolation, backend=backend)
+        return polar_sample(images, origin, GRID, mode=mode, backend=backend)
 
     kernels_agree(sample, torch.rand(1, 2, 200, 300).to(dtype), tolerance=2 * torch.finfo(dtype).eps)
 
@@ -135,16 +135,14 @@ def test_the_gradient_is_the_slope_of_the_exact_function():
         assert ours.grad[i].item() == pytest.approx(((up - down) / (2 * step)).item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", MODES)
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, -2.5, 7.0, -9.0])
-def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, interpolation, padding):
+def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, mode, padding_mode):
     """Which pixel is nearest, which side a slope is taken from, where the border holds: exact in these sizes."""
 
     def warp(images, shift, backend):
-        return similarity_warp(
-            images, shift_px=shift, interpolation=interpolation, padding=padding, backend=backend
-        )
+        return similarity_warp(images, shift_px=shift, mode=mode, padding_mode=padding_mode, backend=backend)
 
     kernels_agree(warp, torch.rand(1, 1, 4, 8), torch.tensor([[shift, -shift]]), tolerance=1e-6)
 
@@ -153,9 +151,12 @@ def test_coordinates_are_as_accurate_as_torchs():
     """A ramp shows them: its values are the coordinates."""
     grid, origin = PolarGrid(32, 16), torch.tensor([[0.21, -0.13]])
     ramp = torch.arange(1024.0).expand(1, 1, 768, 1024)
-    exact = polar_sample(ramp.double(), origin.double(), grid, padding="border")
+    exact = polar_sample(ramp.double(), origin.double(), grid, padding_mode="border")
     errors = [
-        (polar_sample(ramp.to(device), origin.to(device), grid, padding="border", backend=backend).cpu() - exact)
+        (
+            polar_sample(ramp.to(device), origin.to(device), grid, padding_mode="border", backend=backend).cpu()
+            - exact
+        )
         for device, backend in ((DEVICE, "triton"), ("cpu", "torch"))
     ]
     ours, torchs = (error.abs().max() for error in errors)
@@ -172,15 +173,15 @@ def test_quarter_turns_are_exact():
 
 
 @pytest.mark.parametrize("broken", ["origin", "phase", "dilation"])
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-def test_a_broken_pose_gives_nan_and_no_gradient_and_spares_the_others(broken, padding):
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+def test_a_broken_pose_gives_nan_and_no_gradient_and_spares_the_others(broken, padding_mode):
     pose = {"origin": some(2, 2) * 0.2, "phase": some(2), "dilation": some(2) + 0.5}
     pose[broken][1] = math.inf if broken == "dilation" else math.nan
     inputs = [some(2, 1, 9, 9).requires_grad_(), *(value.requires_grad_() for value in pose.values())]
 
     def sample(backend):
         images, origin, phase, dilation = inputs
-        options = {"phase": phase, "dilation": dilation, "padding": padding, "check_finite": False}
+        options = {"phase": phase, "dilation": dilation, "padding_mode": padding_mode, "check_finite": False}
         return polar_sample(images, origin, GRID, **options, backend=backend)
 
     polar, expected = sample("triton"), sample("torch")
@@ -195,7 +196,7 @@ def test_a_broken_pose_gives_nan_and_no_gradient_and_spares_the_others(broken, p
 def test_a_point_far_outside_is_outside():
     images, origin = some(3, 1, 9, 9), torch.tensor([[1e30, 0.0], [0.0, -3e9], [1e5, 1e5]], device=DEVICE)
     assert (polar_sample(images, origin, GRID, backend="triton") == 0).all()
-    border = polar_sample(images, origin, GRID, padding="border", backend="triton")
+    border = polar_sample(images, origin, GRID, padding_mode="border", backend="triton")
     assert torch.equal(border[2], images[2, :, -1:, -1:].expand(1, 7, 6))
 
 

@@ -31,14 +31,14 @@ def small_cache(monkeypatch):
 @pytest.mark.parametrize(
     "phase", [0.3, torch.tensor(0.3), torch.linspace(0, 6, COUNT)], ids=["number", "0-d", "each"]
 )
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_pieces_give_what_the_whole_gives(small_cache, dtype, interpolation, padding, phase):
+def test_pieces_give_what_the_whole_gives(small_cache, dtype, mode, padding_mode, phase):
     images = torch.rand(COUNT, 2, 9, 7).to(dtype)
     origin = torch.rand(COUNT, 2) - 0.5
     slope = torch.rand(COUNT, 2, 6, 5).to(dtype)
-    options = {"interpolation": interpolation, "padding": padding, "phase": phase}
+    options = {"mode": mode, "padding_mode": padding_mode, "phase": phase}
     whole, in_pieces = sample(images, origin, slope, **options)
     assert not in_pieces
     small_cache()

@@ -62,14 +62,14 @@ def test_gradients_to_phase_and_dilation_are_right():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @given(size=st.integers(5, 40), quarter=st.integers(1, 12))
 @settings(max_examples=15, deadline=None)
-def test_a_quarter_turn_rolls_the_polar_image_by_a_quarter(dtype, interpolation, size, quarter):
+def test_a_quarter_turn_rolls_the_polar_image_by_a_quarter(dtype, mode, size, quarter):
     images = torch.rand(1, 1, size, size, dtype=dtype)
     grid = PolarGrid(4 * quarter, 9)
-    polar = polar_sample(images, middle(1, dtype), grid, interpolation=interpolation)
-    turned = polar_sample(images.rot90(-1, (2, 3)), middle(1, dtype), grid, interpolation=interpolation)
+    polar = polar_sample(images, middle(1, dtype), grid, mode=mode)
+    turned = polar_sample(images.rot90(-1, (2, 3)), middle(1, dtype), grid, mode=mode)
     assert torch.allclose(turned, polar.roll(quarter, 2), atol=TOLERANCE[dtype])
 
 
@@ -96,7 +96,7 @@ def test_dilation_of_an_image_shifts_it_within_a_tenth_of_a_column(factor):
     image = blob(span[None, :], span[:, None])[None, None]
     grid = PolarGrid(64, 64)
     polar = polar_sample(image, middle(1, torch.float64), grid)
-    larger = similarity_warp(image, scale=factor, interpolation="bicubic")
+    larger = similarity_warp(image, scale=factor, mode="bicubic")
     shift = measure_shift(polar, polar_sample(larger, middle(1, torch.float64), grid))[0]
     theory = 64 * math.log(factor) / math.log(grid.outer_radius((96, 96)))
     assert shift[0].item() == pytest.approx(0, abs=0.05)
@@ -113,29 +113,29 @@ def test_moving_image_and_origin_together_changes_nothing():
     assert torch.allclose(polar_sample(images, origin, grid), polar_sample(moved, origin + step, grid), atol=1e-5)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", MODES)
-def test_gradients_to_image_and_origin_are_right(interpolation, padding):
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_to_image_and_origin_are_right(mode, padding_mode):
     images = torch.rand(2, 2, 9, 7, dtype=torch.float64, requires_grad=True)
     origin = torch.tensor([[0.03, -0.21], [0.31, 0.17]], dtype=torch.float64, requires_grad=True)
     grid = PolarGrid(5, 4)
-    if interpolation == "nearest":  # a step function of the origin
+    if mode == "nearest":  # a step function of the origin
         inputs, fixed = (images,), (origin.detach(),)
     else:
         inputs, fixed = (images, origin), ()
 
     def sample(*tensors):
-        return polar_sample(*tensors, *fixed, grid, interpolation=interpolation, padding=padding)
+        return polar_sample(*tensors, *fixed, grid, mode=mode, padding_mode=padding_mode)
 
     assert torch.autograd.gradcheck(sample, inputs)
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_agrees_with_opencv_on_photographs(photographs, interpolation):
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_agrees_with_opencv_on_photographs(photographs, mode):
     """OpenCV rounds positions to 1/32 pixel: half a grey level of 255 on average, 5 at the sharpest edge."""
     grid = PolarGrid(200, 90, law="linear", r_max_px=50)
-    polar = polar_sample(photographs, middle(2), grid, interpolation=interpolation)
-    flag = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}[interpolation]
+    polar = polar_sample(photographs, middle(2), grid, mode=mode)
+    flag = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}[mode]
     for ours, image in zip(polar, photographs, strict=True):
         # without the last flag OpenCV lets some of what was in memory before shine through
         flags = cv2.WARP_POLAR_LINEAR | flag | cv2.WARP_FILL_OUTLIERS
@@ -162,7 +162,7 @@ def test_log_law_agrees_with_opencv_at_the_papers_points(photographs):
 def test_border_padding_repeats_the_edge_and_zeros_do_not():
     images = torch.ones(1, 1, 10, 10)
     grid = PolarGrid(8, 4, r_max_px=40, law="linear")
-    assert polar_sample(images, middle(1), grid, padding="border").min() == 1
+    assert polar_sample(images, middle(1), grid, padding_mode="border").min() == 1
     assert polar_sample(images, middle(1), grid)[..., -1].max() == 0
 
 
@@ -184,12 +184,12 @@ def test_works_under_autocast():
     assert torch.equal(polar, polar_sample(images, origin, grid))
 
 
-@pytest.mark.parametrize("interpolation", MODES)
-def test_compiled_in_one_graph_it_gives_the_same(interpolation):
+@pytest.mark.parametrize("mode", MODES)
+def test_compiled_in_one_graph_it_gives_the_same(mode):
     images, origin, grid = torch.rand(2, 1, 12, 10), torch.rand(2, 2) * 0.2, PolarGrid(8, 6)
 
     def sample(images, origin):
-        return polar_sample(images, origin, grid, interpolation=interpolation)
+        return polar_sample(images, origin, grid, mode=mode)
 
     torch._dynamo.reset()
     compiled = torch.compile(sample, fullgraph=True, backend="aot_eager")
@@ -256,8 +256,8 @@ GRID = PolarGrid(8, 8)
         (torch.rand(1, 1, 9, 9), torch.zeros(1, 2, dtype=torch.int64), {}, "floating-point tensor"),
         (torch.rand(1, 1, 9, 9), torch.tensor([[math.nan, 0]]), {}, "origin 0 is not finite"),
         (torch.rand(1, 1, 9, 9), torch.tensor([[math.inf, 0]]), {}, "origin 0 is not finite"),
-        (torch.rand(1, 1, 9, 9), middle(1), {"interpolation": "cubic"}, "did you mean 'bicubic'"),
-        (torch.rand(1, 1, 9, 9), middle(1), {"padding": "zero"}, "did you mean 'zeros'"),
+        (torch.rand(1, 1, 9, 9), middle(1), {"mode": "cubic"}, "did you mean 'bicubic'"),
+        (torch.rand(1, 1, 9, 9), middle(1), {"padding_mode": "zero"}, "did you mean 'zeros'"),
         (torch.rand(1, 1, 9, 9), middle(1), {"backend": "cuda"}, "unknown backend 'cuda'"),
         (
             torch.rand(1, 1, 9, 9),

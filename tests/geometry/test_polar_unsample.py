@@ -20,13 +20,13 @@ def psnr(a, b):
 
 
 @pytest.mark.parametrize(("law", "decibels"), [("log", 38), ("linear", 42)])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_band_limited_images_come_back(law, decibels, interpolation):
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_band_limited_images_come_back(law, decibels, mode):
     images = band_limited(64, period_px=16)
     origin = torch.tensor([[0.0, 0.0], [0.1, -0.2], [0.015625, 0.015625], [-0.3, 0.3]], dtype=torch.float64)
     grid = PolarGrid(256, 128, r_max_px=64, law=law)
-    polar = polar_sample(images, origin, grid, padding="border", interpolation=interpolation)
-    back = polar_unsample(polar, origin, grid, (64, 64), interpolation=interpolation)
+    polar = polar_sample(images, origin, grid, padding_mode="border", mode=mode)
+    back = polar_unsample(polar, origin, grid, (64, 64), mode=mode)
     assert psnr(back, images) > decibels
 
 
@@ -90,7 +90,7 @@ def test_inside_r_min_it_blends_to_the_mean_of_the_innermost_circle():
 def test_between_the_last_column_and_r_max_the_last_column_goes_on():
     grid = PolarGrid(8, 4, law="linear", r_max_px=20)
     polar = torch.arange(4.0, dtype=torch.float64).expand(1, 1, 8, 4)
-    image = polar_unsample(polar, torch.zeros(1, 2, dtype=torch.float64), grid, (41, 41), interpolation="bicubic")
+    image = polar_unsample(polar, torch.zeros(1, 2, dtype=torch.float64), grid, (41, 41), mode="bicubic")
     assert image[0, 0, 20, 20 + 18].item() == pytest.approx(3, abs=1e-6)
 
 

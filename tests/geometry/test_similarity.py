@@ -13,17 +13,17 @@ from ptn.geometry import measure_shift
 MODES = ["nearest", "bilinear", "bicubic"]
 
 
-@pytest.mark.parametrize("interpolation", MODES)
-def test_the_identity_changes_nothing(interpolation):
+@pytest.mark.parametrize("mode", MODES)
+def test_the_identity_changes_nothing(mode):
     images = torch.rand(2, 3, 11, 14)
-    assert torch.allclose(similarity_warp(images, interpolation=interpolation), images, atol=1e-5)
+    assert torch.allclose(similarity_warp(images, mode=mode), images, atol=1e-5)
 
 
-@pytest.mark.parametrize("interpolation", MODES)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("quarters", [1, 2, 3])
-def test_quarter_turns_are_exact_and_carry_x_to_y(interpolation, quarters):
+def test_quarter_turns_are_exact_and_carry_x_to_y(mode, quarters):
     images = torch.rand(2, 1, 12, 12)
-    turned = similarity_warp(images, rotation=quarters * math.pi / 2, interpolation=interpolation)
+    turned = similarity_warp(images, rotation=quarters * math.pi / 2, mode=mode)
     assert torch.allclose(turned, images.rot90(-quarters, (2, 3)), atol=1e-4)
 
 
@@ -64,7 +64,7 @@ def test_turning_an_image_rolls_its_polar_image_downwards():
     image = torch.exp(-((span[None] - 9) ** 2 + (span[:, None] - 4) ** 2) / 40)[None, None]
     grid = PolarGrid(72, 32)
     origin = torch.zeros(1, 2, dtype=torch.float64)
-    turned = similarity_warp(image, rotation=math.radians(35), interpolation="bicubic")
+    turned = similarity_warp(image, rotation=math.radians(35), mode="bicubic")
     shift = measure_shift(polar_sample(image, origin, grid), polar_sample(turned, origin, grid))[0]
     assert shift[0].item() == pytest.approx(7, abs=0.05)
     assert shift[1].item() == pytest.approx(0, abs=0.05)
@@ -82,10 +82,10 @@ def test_parameters_have_gradients():
     assert torch.autograd.gradcheck(warp, (images, rotation, scale, shift))
 
 
-@pytest.mark.parametrize("interpolation", MODES)
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-def test_a_broken_parameter_gives_nan_and_spares_the_others(interpolation, padding):
-    options = {"interpolation": interpolation, "padding": padding}
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+def test_a_broken_parameter_gives_nan_and_spares_the_others(mode, padding_mode):
+    options = {"mode": mode, "padding_mode": padding_mode}
     nan = torch.tensor([0.0, math.nan])
     for parameters in ({"rotation": nan}, {"scale": 1 + nan}, {"shift_px": torch.stack((nan, nan), 1)}):
         warped = similarity_warp(torch.rand(2, 1, 6, 6), **parameters, **options)

@@ -25,11 +25,11 @@ pytestmark = [
 GPU = torch.device("cuda")
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-def test_polar_sampling_agrees_with_float64_on_the_cpu(interpolation, padding):
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+def test_polar_sampling_agrees_with_float64_on_the_cpu(mode, padding_mode):
     images, origin, grid = torch.rand(4, 3, 40, 50), torch.rand(4, 2) * 0.4 - 0.2, ptn.PolarGrid(32, 24)
-    options = {"interpolation": interpolation, "padding": padding}
+    options = {"mode": mode, "padding_mode": padding_mode}
     ours = ptn.polar_sample(images.to(GPU), origin.to(GPU), grid, **options).cpu().double()
     assert torch.allclose(ours, ptn.polar_sample(images.double(), origin.double(), grid, **options), atol=1e-4)
 
@@ -45,7 +45,7 @@ def recipe(request):
         name="test/gpu",
         data=DataSpec("rotmnist"),
         model=ModelSpec("ptn_s"),
-        augment=AugmentSpec(rotation_deg=180.0, interpolation="bicubic"),
+        augment=AugmentSpec(rotation_deg=180.0, mode="bicubic"),
         epochs=3,
         batch=32,
         dropout=0.2,

@@ -27,29 +27,29 @@ def poses(count):
     return origin, torch.rand(count) * 20 - 10, torch.rand(count) + 0.5
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("law", ["log", "linear"])
 @pytest.mark.parametrize("shape", [(6, 1, 96, 96), (3, 3, 70, 101), (2, 64, 33, 48)])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_polar_sampling_agrees_with_float64(kernels_agree, shape, law, interpolation, padding, layout):
+def test_polar_sampling_agrees_with_float64(kernels_agree, shape, law, mode, padding_mode, layout):
     grid = PolarGrid(45, 50, law=law)
 
     def sample(images, origin, phase, dilation, backend):
-        options = {"phase": phase, "dilation": dilation, "interpolation": interpolation, "padding": padding}
+        options = {"phase": phase, "dilation": dilation, "mode": mode, "padding_mode": padding_mode}
         return polar_sample(images, origin, grid, **options, backend=backend)
 
     images = smooth(*shape).to(memory_format=layout)
     kernels_agree(sample, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("shape", [(8, 1, 28, 28), (3, 5, 40, 56), (2, 2, 20, 24, 32)])
-def test_similarity_warps_agree_with_float64(kernels_agree, shape, interpolation, padding):
+def test_similarity_warps_agree_with_float64(kernels_agree, shape, mode, padding_mode):
     def warp(images, shift, rotation, scale, backend):
         pose = {"rotation": rotation, "scale": scale, "shift_px": 9 * shift, "size": (37, 30)}
-        return similarity_warp(images, **pose, interpolation=interpolation, padding=padding, backend=backend)
+        return similarity_warp(images, **pose, mode=mode, padding_mode=padding_mode, backend=backend)
 
     images = smooth(*shape) if len(shape) == 4 else smooth(*shape[:2], *shape[4:1:-1]).permute(0, 1, 4, 3, 2)
     kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
@@ -67,23 +67,21 @@ def test_cylindrical_sampling_agrees_with_float64(kernels_agree, channels, depth
     kernels_agree(sample, volumes, poses(3)[0], tolerance=1e-4, slope_tolerance=1e-3)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-def test_nearest_pixels_agree_except_at_rounding_edges(padding):
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+def test_nearest_pixels_agree_except_at_rounding_edges(padding_mode):
     images, (origin, *_), grid = torch.rand(4, 2, 60, 70), poses(4), PolarGrid(64, 48)
-    options = {"interpolation": "nearest", "padding": padding}
+    options = {"mode": "nearest", "padding_mode": padding_mode}
     ours = polar_sample(images.to(GPU), origin.to(GPU), grid, **options, backend="triton").cpu()
     exact = polar_sample(images.double(), origin.double(), grid, **options)
     assert (ours.double() != exact).double().mean() < 1e-3
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border"])
-@pytest.mark.parametrize("interpolation", MODES)
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, -2.5, 7.0, -9.0])
-def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, interpolation, padding):
+def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, mode, padding_mode):
     def warp(images, shift, backend):
-        return similarity_warp(
-            images, shift_px=shift, interpolation=interpolation, padding=padding, backend=backend
-        )
+        return similarity_warp(images, shift_px=shift, mode=mode, padding_mode=padding_mode, backend=backend)
 
     kernels_agree(warp, torch.rand(1, 1, 4, 8), torch.tensor([[shift, -shift]]), tolerance=1e-5)
 
@@ -104,9 +102,9 @@ def test_half_precision_images_are_read_with_float32_coordinates(kernels_agree, 
 def test_coordinates_are_as_accurate_as_torchs():
     grid, origin = PolarGrid(128, 128), torch.tensor([[0.21, -0.13]])
     ramp = torch.arange(1024.0).expand(1, 1, 768, 1024)
-    exact = polar_sample(ramp.double(), origin.double(), grid, padding="border")
+    exact = polar_sample(ramp.double(), origin.double(), grid, padding_mode="border")
     ours, torchs = (
-        (polar_sample(ramp.to(GPU), origin.to(GPU), grid, padding="border", backend=backend).cpu() - exact)
+        (polar_sample(ramp.to(GPU), origin.to(GPU), grid, padding_mode="border", backend=backend).cpu() - exact)
         .abs()
         .max()
         for backend in ("triton", "torch")
@@ -133,9 +131,9 @@ def test_a_broken_pose_gives_nan_and_spares_the_others(broken):
     assert (to_origin[1] == 0).all()
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("shape", [(200, 1, 96, 96), (16, 64, 64, 64), (50, 1, 28, 28)])
-def test_the_gradient_to_the_origin_has_the_same_bits_every_time(shape, interpolation):
+def test_the_gradient_to_the_origin_has_the_same_bits_every_time(shape, mode):
     images = torch.rand(*shape, device=GPU)
     origin = ((torch.rand(shape[0], 2) - 0.5) * 0.4).to(GPU).requires_grad_()
     phase = torch.rand(shape[0]).to(GPU).requires_grad_()
@@ -143,7 +141,7 @@ def test_the_gradient_to_the_origin_has_the_same_bits_every_time(shape, interpol
     torch.use_deterministic_algorithms(True)  # nothing here objects
     seen = []
     for _ in range(10):
-        polar = polar_sample(images, origin, grid, phase=phase, interpolation=interpolation)
+        polar = polar_sample(images, origin, grid, phase=phase, mode=mode)
         seen.append(torch.autograd.grad(polar.square().sum(), (origin, phase)))
     assert all(torch.equal(a, b) for again in seen[1:] for a, b in zip(again, seen[0], strict=True))
 
@@ -165,7 +163,7 @@ def test_a_captured_graph_replays_on_new_values(to_images):
     inputs = (images, origin) if to_images else (origin,)
 
     def step():
-        warped = similarity_warp(images, rotation=turn, scale=scale, interpolation="bicubic")
+        warped = similarity_warp(images, rotation=turn, scale=scale, mode="bicubic")
         polar = polar_sample(warped, origin, grid, phase=0.3, check_finite=False)
         return polar.detach(), *torch.autograd.grad(polar.square().sum(), inputs)
 

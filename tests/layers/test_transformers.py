@@ -45,7 +45,7 @@ def test_the_predictor_learns_through_the_sampling():
     generator = torch.Generator().manual_seed(0)
     body = nn.Sequential(ConvBlock(1, 8), ConvBlock(8, 8))
     layer = PolarTransformer(PolarGrid(8, 8, r_max_px=6), OriginPredictor(body, 8))
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
     span = torch.arange(24.0)
 
     def batch():
@@ -56,9 +56,9 @@ def test_the_predictor_learns_through_the_sampling():
 
     for _ in range(60):
         images, _ = batch()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (-layer(images).mean()).backward()
-        optimiser.step()
+        optimizer.step()
     images, centre = batch()
     error_px = (layer.eval().locate(images).origin - centre).norm(dim=1) * 12
     assert error_px.median() < 1.5
@@ -104,14 +104,12 @@ def test_the_spatial_transformer_undoes_a_pose():
     """A blob turned, enlarged and moved comes back upright, to size and to the middle."""
     span = torch.arange(64.0) - 31.5
     image = torch.exp(-((span[None] - 3) ** 2 / 60 + (span[:, None] + 2) ** 2 / 20))[None, None]
-    moved = similarity_warp(
-        image, rotation=0.5, scale=1.3, shift_px=torch.tensor([[7.0, -5.0]]), interpolation="bicubic"
-    )
+    moved = similarity_warp(image, rotation=0.5, scale=1.3, shift_px=torch.tensor([[7.0, -5.0]]), mode="bicubic")
     pose = Pose(-math.log(1.3), -0.5, 7 * 2 / 64, -5 * 2 / 64)
-    back = SpatialTransformer(pose, interpolation="bicubic")(moved)
+    back = SpatialTransformer(pose, mode="bicubic")(moved)
     assert (back - image).abs().max() < 0.02
 
 
 def test_options_are_checked_when_the_layer_is_made():
     with pytest.raises(InputError, match="did you mean 'bilinear'"):
-        PolarTransformer(PolarGrid(8, 8), interpolation="linear")
+        PolarTransformer(PolarGrid(8, 8), mode="linear")

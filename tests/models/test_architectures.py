@@ -68,7 +68,7 @@ def test_the_cylindrical_network_is_the_papers():
     assert [conv.out_channels for conv in convs] == [32, 32, 32, 64, 64, 64, 128, 128]
     assert [conv.stride for conv in convs] == [(s, s, s) for s in (1, 1, 1, 2, 1, 1, 2, 1)]
     axis = [block.conv for block in model.transformer.polar.predictor.body]
-    assert [(conv.in_channels, conv.out_channels) for conv in axis] == [(32, 32), (32, 16), (16, 8), (8, 4)]
+    assert [(conv.in_chans, conv.out_channels) for conv in axis] == [(32, 32), (32, 16), (16, 8), (8, 4)]
     assert {conv.kernel_size for conv in axis} == {(5, 5)}
     assert {conv.stride for conv in axis} == {(1, 1)}
 
@@ -91,9 +91,9 @@ def convolutions(module):
 
 
 def test_the_strong_voxel_network_halves_at_once_and_wraps_throughout():
-    model = ptn.create_model("cylindrical_l", image_size=16, in_channels=2, num_classes=4).eval()
+    model = ptn.create_model("cylindrical_l", image_size=16, in_chans=2, num_classes=4).eval()
     first, *others = convolutions(model.classifier)
-    assert (first.in_channels, first.stride) == (2, (2, 2, 2))
+    assert (first.in_chans, first.stride) == (2, (2, 2, 2))
     assert all(isinstance(conv, ptn.WrapConv3d) for conv in (first, *others))
     explanation = model.explain(torch.rand(1, 2, 16, 16, 16))
     assert explanation.polar_images.shape == (1, 2, 16, 16, 16)
@@ -152,9 +152,9 @@ def test_sampling_options_reach_the_sampler(name):
     images = torch.rand(1, 1, *(20,) * (3 if name == "cylindrical" else 2))
     origin = torch.tensor([[0.13, 0.31]])
     polar = {}
-    for interpolation in ("bilinear", "bicubic", "nearest"):
-        model = ptn.create_model(name, image_size=20, interpolation=interpolation)
-        polar[interpolation] = model.transformer.sample(images, origin)
+    for mode in ("bilinear", "bicubic", "nearest"):
+        model = ptn.create_model(name, image_size=20, mode=mode)
+        polar[mode] = model.transformer.sample(images, origin)
     assert (polar["bilinear"] - polar["bicubic"]).abs().max() > 1e-3
     assert (polar["bilinear"] - polar["nearest"]).abs().max() > 1e-3
 
@@ -162,7 +162,7 @@ def test_sampling_options_reach_the_sampler(name):
 def test_padding_and_grid_options_reach_the_sampler():
     images, origin = torch.ones(1, 1, 20, 20), torch.tensor([[0.9, 0.9]])
     zeros = ptn.create_model("ptn_s", image_size=20).transformer.sample(images, origin)
-    border = ptn.create_model("ptn_s", image_size=20, padding="border").transformer.sample(images, origin)
+    border = ptn.create_model("ptn_s", image_size=20, padding_mode="border").transformer.sample(images, origin)
     assert zeros.min() == 0
     assert border.min() == pytest.approx(1)
     grid = ptn.create_model("ptn_s", angles=40, radii=12, r_min_px=0.5, r_max_px=9.0).transformer.grid

@@ -62,7 +62,7 @@ def test_it_is_one_file_that_names_what_it_is(written):
     assert texts["model"] == "ptn_s"
     assert json.loads(texts["classes"]) == ["ant", "bee", "cow"]
     assert json.loads(texts["image_size"]) == [20, 20]
-    assert texts["in_channels"] == "1"
+    assert texts["in_chans"] == "1"
     assert texts["ptn_version"] == ptn.__version__
     assert texts["fit"] == "pad"
     assert ptn.OnnxModel(path).config == ptn.create_model("ptn_s", image_size=20, num_classes=3).config
@@ -164,7 +164,7 @@ def test_networks_of_others_can_be_exported(tmp_path):
     assert torch.allclose(read(images), network(images), atol=1e-5)
 
 
-SIZES = {"resnet32": {"image_size": 32, "in_channels": 3}, "ptn_resnet32": {"image_size": 32, "in_channels": 3}}
+SIZES = {"resnet32": {"image_size": 32, "in_chans": 3}, "ptn_resnet32": {"image_size": 32, "in_chans": 3}}
 
 
 @pytest.mark.slow
@@ -189,9 +189,9 @@ def test_an_origin_that_turns_with_the_image_is_exported_too(tmp_path, lively_mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("opset", [18, 20, 25])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
-def test_every_interpolation_can_be_exported(opset, interpolation, tmp_path, lively_model):
-    model = lively_model("ptn_s", image_size=20, interpolation=interpolation)
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
+def test_every_interpolation_can_be_exported(opset, mode, tmp_path, lively_model):
+    model = lively_model("ptn_s", image_size=20, mode=mode)
     path = tmp_path / "model.onnx"
     assert ptn.export_onnx(model, path, opset=opset).difference <= 1e-4
     assert onnx.load(path).opset_import[0].version == opset

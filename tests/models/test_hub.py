@@ -20,7 +20,7 @@ def hub():
 
 @pytest.mark.parametrize("name", ptn.list_models())
 def test_every_network_comes_back_from_its_folder(name, tmp_path):
-    model = ptn.create_model(name, num_classes=3, image_size=20, in_channels=2).eval()
+    model = ptn.create_model(name, num_classes=3, image_size=20, in_chans=2).eval()
     folder = ptn.save_pretrained(model, tmp_path / "network")
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     again = ptn.from_pretrained(folder)
@@ -31,7 +31,7 @@ def test_every_network_comes_back_from_its_folder(name, tmp_path):
 
 
 def test_a_polarized_backbone_of_timm_comes_back_too(timm, tmp_path):
-    model = ptn.create_model("timm:test_resnet", num_classes=3, image_size=32, in_channels=3).eval()
+    model = ptn.create_model("timm:test_resnet", num_classes=3, image_size=32, in_chans=3).eval()
     images = torch.rand(2, 3, 32, 32)
     assert torch.equal(ptn.from_pretrained(ptn.save_pretrained(model, tmp_path))(images), model(images))
 

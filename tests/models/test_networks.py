@@ -163,7 +163,7 @@ def test_normalisation_of_the_wrong_length_is_named():
 def test_a_warp_is_composed_with_the_polar_sampling(name, photographs):
     """The logits of the warped images, to what one interpolation less changes."""
     torch.manual_seed(1)
-    model = ptn.create_model(name, image_size=(96, 96), in_channels=3).eval()
+    model = ptn.create_model(name, image_size=(96, 96), in_chans=3).eval()
     images = similarity_warp(photographs, scale=0.5, size=(96, 96))  # with black around, so that nothing is lost
     warp = Warp(torch.tensor([0.4, -2.0]), torch.tensor([1.1, 0.8]), torch.tensor([[3.0, -2.0], [0.0, 4.0]]))
     with torch.no_grad():
@@ -235,7 +235,7 @@ def test_two_streams_are_a_polar_and_a_plain_network_that_add_up():
 
 
 def test_both_streams_see_the_warped_image():
-    model = exact("ptn_resnet32", two_stream=True, image_size=20, interpolation="bicubic")
+    model = exact("ptn_resnet32", two_stream=True, image_size=20, mode="bicubic")
     y, x = torch.meshgrid(*(torch.arange(20, dtype=torch.float64) - 9.5,) * 2, indexing="ij")
     images = torch.exp(-((x - 2) ** 2 + (y + 1) ** 2) / 18)[None, None]
     warp = Warp(torch.tensor([0.4]), torch.tensor([0.9]), torch.tensor([[1.0, -0.5]]))

@@ -18,9 +18,9 @@ def small(*layers, classes=3):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
 
 
-def plain(in_channels=3):
+def plain(in_chans=3):
     return small(
-        nn.Conv2d(in_channels, 8, 5, 2, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, 2, 1), nn.ReLU()
+        nn.Conv2d(in_chans, 8, 5, 2, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, 2, 1), nn.ReLU()
     )
 
 
@@ -158,7 +158,7 @@ def test_backbones_may_return_several_feature_maps():
             first = self.first(x)
             return {"fine": first, "coarse": [self.second(first)]}
 
-    model = ptn.polarize(Pyramid(), image_size=16, in_channels=1)
+    model = ptn.polarize(Pyramid(), image_size=16, in_chans=1)
     out = model(torch.rand(2, 1, 16, 16))
     assert out["fine"].shape == (2, 4, 8, 8)
     assert out["coarse"][0].shape == (2, 6, 4, 4)
@@ -198,8 +198,8 @@ def test_it_compiles():
 
 
 def test_its_scores_can_be_summed_with_others():
-    networks = [ptn.polarize(plain(), image_size=16), ptn.create_model("ccnn_s", in_channels=3, image_size=16)]
-    networks[1] = ptn.create_model("ccnn_s", in_channels=3, image_size=16, num_classes=3)
+    networks = [ptn.polarize(plain(), image_size=16), ptn.create_model("ccnn_s", in_chans=3, image_size=16)]
+    networks[1] = ptn.create_model("ccnn_s", in_chans=3, image_size=16, num_classes=3)
     both = ScoreSum(networks).eval()
     images, origin = torch.rand(2, 3, 16, 16), torch.full((2, 2), 0.2)
     expected = (networks[0](images, origin=origin).softmax(1) + networks[1](images).softmax(1)) / 2
@@ -213,9 +213,9 @@ def test_normalisation_is_the_backbones_where_it_says_so():
     model = ptn.polarize(backbone, image_size=16)
     assert torch.allclose(model.mean, torch.tensor([0.1, 0.2, 0.3]))
     assert torch.allclose(model.std, torch.tensor([0.4, 0.5, 0.6]))
-    gray = plain(in_channels=1)
+    gray = plain(in_chans=1)
     gray.pretrained_cfg = backbone.pretrained_cfg
-    assert ptn.polarize(gray, image_size=16, in_channels=1).mean.tolist() == [0]
+    assert ptn.polarize(gray, image_size=16, in_chans=1).mean.tolist() == [0]
 
 
 def test_origin_and_grid_take_options():

@@ -31,7 +31,7 @@ def untried(monkeypatch):
 
 
 def test_it_is_made_saved_and_loaded_by_name(tmp_path, untried):
-    model = ptn.create_model(NAME, num_classes=4, image_size=(40, 32), in_channels=1, origin="center").eval()
+    model = ptn.create_model(NAME, num_classes=4, image_size=(40, 32), in_chans=1, origin="center").eval()
     assert isinstance(model, PolarizedNetwork)
     assert model.transformer.predictor is None
     images = torch.rand(2, 1, 40, 32)
@@ -44,7 +44,7 @@ def test_it_is_made_saved_and_loaded_by_name(tmp_path, untried):
 
 
 def test_another_number_of_classes_gets_a_fresh_final_layer(tmp_path, untried):
-    model = ptn.create_model(NAME, num_classes=4, image_size=32, in_channels=3)
+    model = ptn.create_model(NAME, num_classes=4, image_size=32, in_chans=3)
     ptn.save_weights(model, tmp_path / "w.safetensors")
     untried()
     other = ptn.create_model(NAME, num_classes=7, pretrained=tmp_path / "w.safetensors")
@@ -69,7 +69,7 @@ def test_its_options_are_those_of_polarize():
 def test_timms_own_weights_come_by_their_tag(timm, monkeypatch):
     trained = timm.create_model("test_resnet").state_dict()
     monkeypatch.setattr(timm.models._builder, "load_state_dict_from_hf", lambda *_, **__: dict(trained))
-    model = ptn.create_model(f"{NAME}.r160_in1k", num_classes=3, image_size=32, in_channels=3)
+    model = ptn.create_model(f"{NAME}.r160_in1k", num_classes=3, image_size=32, in_chans=3)
     assert torch.equal(model.backbone.layer1[0].conv1.weight, trained["layer1.0.conv1.weight"])
     assert model.backbone.fc.weight.shape[0] == 3
     assert model.mean.tolist() == [0.5, 0.5, 0.5]
@@ -107,7 +107,7 @@ def test_mistakes_get_one_clear_line(call, says):
 
 
 def test_a_backbone_as_it_is_looks_at_enlarged_images(timm, tmp_path):
-    model = ptn.create_model("timm-plain:test_resnet", num_classes=4, image_size=32, in_channels=3, upsample=2.0)
+    model = ptn.create_model("timm-plain:test_resnet", num_classes=4, image_size=32, in_chans=3, upsample=2.0)
     assert list_options("timm-plain:test_resnet") == ["upsample"]
     images, seen = torch.rand(2, 3, 32, 32), []
     model.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))

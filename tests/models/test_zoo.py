@@ -35,9 +35,9 @@ def test_parameter_counts_are_the_papers(name, size, parameters):
 def test_the_other_networks_have_about_the_papers_size():
     assert 950_000 < count_parameters(build_on_meta("cylindrical", num_classes=40, image_size=32)) < 1_100_000
     assert count_parameters(build_on_meta("ccnn_3d", num_classes=40, image_size=32)) == 1_002_984
-    strong = build_on_meta("cylindrical_l", num_classes=40, image_size=64, in_channels=2)
+    strong = build_on_meta("cylindrical_l", num_classes=40, image_size=64, in_chans=2)
     assert count_parameters(strong) == 1_295_137 < 1_500_000
-    assert 455_000 < count_parameters(build_on_meta("resnet32", image_size=32, in_channels=3)) < 470_000
+    assert 455_000 < count_parameters(build_on_meta("resnet32", image_size=32, in_chans=3)) < 470_000
     assert count_parameters(build_on_meta("ptn_l")) < 1_000_000
     assert count_parameters(build_on_meta("stn_s")) == 33_274
     assert count_parameters(build_on_meta("stn_b")) == 137_302
@@ -49,7 +49,7 @@ def input_for(model, count=2):
 
 @pytest.mark.parametrize("name", ptn.list_models())
 def test_every_model_runs_forward_backward_copies_and_saves(name, tmp_path):
-    model = ptn.create_model(name, num_classes=3, image_size=20, in_channels=2)
+    model = ptn.create_model(name, num_classes=3, image_size=20, in_chans=2)
     images = input_for(model)
     logits = model(images)
     assert logits.shape == (2, 3)
@@ -60,7 +60,7 @@ def test_every_model_runs_forward_backward_copies_and_saves(name, tmp_path):
     model.eval()
     expected = model(images)
     assert torch.equal(copy.deepcopy(model)(images), expected)
-    again = ptn.create_model(name, num_classes=3, image_size=20, in_channels=2).eval()
+    again = ptn.create_model(name, num_classes=3, image_size=20, in_chans=2).eval()
     again.load_state_dict(model.state_dict())
     assert torch.equal(again(images), expected)
     ptn.save_weights(model, tmp_path / "weights.safetensors")
@@ -88,7 +88,7 @@ def test_every_model_explains_itself(name):
 @pytest.mark.parametrize("size", [28, 32, 42, 64, 96, 150, 224, (40, 60), (128, 96), 16])
 @pytest.mark.parametrize("name", ["ptn_s", "ptn_b", "ptn_l", "stn_s", "ptn_resnet32"])
 def test_any_image_size_works_by_rule(name, size):
-    model = ptn.create_model(name, image_size=size, in_channels=3).eval()
+    model = ptn.create_model(name, image_size=size, in_chans=3).eval()
     assert model(input_for(model, 1)).shape == (1, 10)
 
 
@@ -109,7 +109,7 @@ def test_half_weights_are_half_on_disk_and_float32_when_loaded(tmp_path):
 
 
 def test_pretrained_takes_its_own_configuration_and_options(tmp_path):
-    model = ptn.create_model("ptn_s", num_classes=4, image_size=(30, 24), in_channels=3, heatmap="linear")
+    model = ptn.create_model("ptn_s", num_classes=4, image_size=(30, 24), in_chans=3, heatmap="linear")
     model.set_normalization([0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     ptn.save_weights(model, tmp_path / "w.safetensors")
     loaded = ptn.create_model("ptn_s", pretrained=tmp_path / "w.safetensors")
@@ -171,7 +171,7 @@ def test_options_are_listed_and_checked():
         (lambda p: ptn.create_model("ptn_b", origin_turns=3), "origin_turns must be 1 or 4"),
         (lambda p: ptn.create_model("cylindrical", origin="lerned"), "did you mean 'learned'"),
         (lambda p: ptn.create_model("ptn_b", num_classes="7"), "num_classes must be a whole number"),
-        (lambda p: ptn.create_model("ptn_b", in_channels=1.5), "in_channels must be a whole number"),
+        (lambda p: ptn.create_model("ptn_b", in_chans=1.5), "in_chans must be a whole number"),
         (lambda p: ptn.create_model("ptn_b", image_size=28.0), "image_size must be a number of pixels"),
         (lambda p: ptn.create_model("ptn_b", image_size=(28, 28, 28)), "image_size must be a number of pixels"),
         (lambda p: ptn.create_model(None), "a model is named by a text"),
@@ -194,9 +194,9 @@ def test_files_that_are_not_ours_are_refused(tmp_path):
     ptn.save_weights(ptn.create_model("ccnn_s"), path)
     with pytest.raises(ptn.InputError, match="holds weights of ccnn_s, not of ptn_s"):
         ptn.create_model("ptn_s", pretrained=path)
-    ptn.save_weights(ptn.create_model("ptn_s", in_channels=3), path)
+    ptn.save_weights(ptn.create_model("ptn_s", in_chans=3), path)
     with pytest.raises(ptn.InputError, match="does not fit this model"):
-        ptn.create_model("ptn_s", in_channels=1, pretrained=path)
+        ptn.create_model("ptn_s", in_chans=1, pretrained=path)
 
 
 def test_saving_into_a_folder_that_cannot_be_made_leaves_nothing(tmp_path):

@@ -24,7 +24,7 @@ def test_sizes_are_read_off_the_network():
 
 
 def test_other_networks_give_other_sizes():
-    reading = figure.read(ptn.create_model("ptn_resnet32", image_size=32, in_channels=3), torch.rand(3, 32, 32))
+    reading = figure.read(ptn.create_model("ptn_resnet32", image_size=32, in_chans=3), torch.rand(3, 32, 32))
     assert {stage.kind for stage in reading.classifier} == {"block", "residual block"}
     assert shapes(reading.classifier)[-1] == (64, 8, 8)
 
@@ -61,7 +61,7 @@ def test_headings_stand_clear_of_the_numbers_of_channels(name, size, tmp_path, m
 @pytest.mark.parametrize(("name", "channels"), [("ptn_s", 1), ("ptn_resnet32", 3)])
 def test_the_picture_can_be_drawn(name, channels, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'ptn[figures]'")
-    model = ptn.create_model(name, image_size=(40, 32), in_channels=channels)
+    model = ptn.create_model(name, image_size=(40, 32), in_chans=channels)
     path = tmp_path / "architecture.svg"
     figure.draw(model, torch.rand(channels, 40, 32), path, title="a network", classes=DIGITS)
     text = path.read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from ptn.reporting.audit import summarise
 from ptn.reporting.figures import style
 from ptn.reporting.figures.audit import draw
 
-SETTINGS = {"mask": "circle", "interpolation": "bicubic", "scores": "logits", "layer_images": 8}
+SETTINGS = {"mask": "circle", "mode": "bicubic", "scores": "logits", "layer_images": 8}
 
 
 def point(kind, amount, consistency, accuracy=None, resampled=100.0):

@@ -45,7 +45,7 @@ def test_with_a_network_the_origins_and_answers_are_its_own(digit):
     assert frames.answers[0][0] in "abcdefghij"
 
 
-@pytest.mark.parametrize("model", [("ccnn_s", {}), ("ptn_s", {"in_channels": 3})])
+@pytest.mark.parametrize("model", [("ccnn_s", {}), ("ptn_s", {"in_chans": 3})])
 def test_a_network_that_sees_no_polar_images_in_grey_is_refused(digit, model):
     name, options = model
     with pytest.raises(ptn.InputError, match="polar images in grey"):

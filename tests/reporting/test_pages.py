@@ -54,8 +54,8 @@ def test_runs_of_ones_own_say_what_sets_them_apart(made_up):
         return made_up(recipe=name, test_error=error, table=None, row=None, config=config)
 
     records = [
-        tried("rotmnist/ptn_b/modern+/a", 1.5, dropout=0.2, optimiser={"lr": 0.01}),
-        tried("rotmnist/ptn_b/modern+/b", 1.25, dropout=0.3, optimiser={"lr": 0.01}),
+        tried("rotmnist/ptn_b/modern+/a", 1.5, dropout=0.2, optimizer={"lr": 0.01}),
+        tried("rotmnist/ptn_b/modern+/b", 1.25, dropout=0.3, optimizer={"lr": 0.01}),
         tried("svhn/resnet32/paper/c", 5.0, dropout=0.0),
     ]
     text = refresh(PAGE.format("own rotmnist/"), records)

@@ -54,7 +54,7 @@ def test_neighbours_are_counted_within_a_photo():
 
 
 def test_origins_are_shown_and_measured_from_the_middle(tmp_path):
-    model = ptn.create_model("ptn_s", image_size=32, in_channels=3)
+    model = ptn.create_model("ptn_s", image_size=32, in_chans=3)
     medians = origins.draw(model, "PTN-S", house_numbers(), tmp_path / "origins.png")
     # untrained, every origin is in the middle
     assert medians == pytest.approx({"one digit beside it": 0, "between two digits": 0}, abs=1e-4)
@@ -69,7 +69,7 @@ def test_origins_are_shown_and_measured_from_the_middle(tmp_path):
     ],
 )
 def test_what_cannot_be_shown_is_said(tmp_path, model, digits, says):
-    network = ptn.create_model(model, image_size=32, in_channels=3)
+    network = ptn.create_model(model, image_size=32, in_chans=3)
     with pytest.raises(InputError, match=says):
         origins.draw(network, model, digits, tmp_path / "origins.png")
     assert list(tmp_path.iterdir()) == []

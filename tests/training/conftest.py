@@ -41,7 +41,7 @@ def recipe():
         data=DataSpec("quickstart"),
         model=ModelSpec("ptn_s"),
         schedule=ScheduleSpec("cosine", warmup=0.1),
-        augment=AugmentSpec(rotation_deg=180.0, scale=(0.9, 1.1), shift_px=1.0, interpolation="bilinear"),
+        augment=AugmentSpec(rotation_deg=180.0, scale=(0.9, 1.1), shift_px=1.0, mode="bilinear"),
         epochs=3,
         batch=32,
         dropout=0.2,

@@ -19,14 +19,14 @@ PROGRAM = """
     from ptn.training import Run, RunData
     from ptn.training.distributed import join, launched_together
     from ptn.training.fleet import train_fleet
-    from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, OptimiserSpec, Recipe
+    from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, OptimizerSpec, Recipe
     torch.set_num_threads(1)
     digits = load_dataset("quickstart", "train")
     data = RunData(Dataset("digits", "train", digits.images[:160], digits.labels[:160], digits.classes))
     recipe = Recipe(
         name="test/two", data=DataSpec("quickstart"), model=ModelSpec("ptn_s"), epochs=1, batch=32, ema=0.9,
         dropout=0.2,
-        optimiser=OptimiserSpec("sgd", lr=0.005), augment=AugmentSpec(rotation_deg=180.0), label_smoothing=0.1,
+        optimizer=OptimizerSpec("sgd", lr=0.005), augment=AugmentSpec(rotation_deg=180.0), label_smoothing=0.1,
     )
     parallel = join(torch.device("cpu")) if launched_together() else None
     run = Run(recipe, data, torch.device("cpu"), parallel=parallel)

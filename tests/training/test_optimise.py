@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import ptn
-from ptn.training.optimise import AveragedWeights, learning_rates, make_optimiser, split_for_decay
-from ptn.training.recipe import OptimiserSpec, ScheduleSpec
+from ptn.training.optimise import AveragedWeights, learning_rates, make_optimizer, split_for_decay
+from ptn.training.recipe import OptimizerSpec, ScheduleSpec
 
 
 def test_cosine_falls_to_zero_after_the_warmup():
@@ -44,10 +44,10 @@ def test_decay_spares_biases_norms_and_the_heatmap_layer():
 def test_decay_shrinks_what_it_is_for_and_nothing_else(kind):
     model = ptn.create_model("ptn_s")
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimiser = make_optimiser(model, OptimiserSpec(kind, lr=0.1, weight_decay=0.5), torch.tensor(0.1))
+    optimizer = make_optimizer(model, OptimizerSpec(kind, lr=0.1, weight_decay=0.5), torch.tensor(0.1))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    optimiser.step()
+    optimizer.step()
     after = dict(model.named_parameters())
     name = "classifier.head.weight"
     assert torch.allclose(after[name], before[name] * 0.95, atol=1e-6)
@@ -58,13 +58,13 @@ def test_decay_shrinks_what_it_is_for_and_nothing_else(kind):
 def test_the_rate_is_read_from_its_tensor():
     model = torch.nn.Linear(2, 1, bias=False)
     rate = torch.tensor(0.0)
-    optimiser = make_optimiser(model, OptimiserSpec("sgd"), rate)
+    optimizer = make_optimizer(model, OptimizerSpec("sgd"), rate)
     before = model.weight.detach().clone()
     model.weight.grad = torch.ones_like(model.weight)
-    optimiser.step()
+    optimizer.step()
     assert torch.equal(model.weight, before)
     rate.fill_(0.5)
-    optimiser.step()
+    optimizer.step()
     assert not torch.equal(model.weight, before)
 
 
@@ -72,11 +72,11 @@ def test_the_rate_is_read_from_its_tensor():
 def test_origin_predictors_may_have_a_rate_of_their_own(decay):
     model = ptn.create_model("ptn_s")
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    spec = OptimiserSpec("sgd", lr=0.1, weight_decay=decay)
-    optimiser = make_optimiser(model, spec, torch.tensor(0.1), torch.tensor(0.0))
+    spec = OptimizerSpec("sgd", lr=0.1, weight_decay=decay)
+    optimizer = make_optimizer(model, spec, torch.tensor(0.1), torch.tensor(0.0))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    optimiser.step()
+    optimizer.step()
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert moved == {name for name in before if not name.startswith("transformer.predictor.")}
 

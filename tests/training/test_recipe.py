@@ -39,10 +39,10 @@ def test_every_recipe_asks_only_for_options_its_network_has(name):
 
 def test_the_papers_recipe_is_the_papers():
     recipe = find_recipe(RECIPE)
-    assert (recipe.optimiser.kind, recipe.optimiser.lr, recipe.schedule.kind) == ("adam", 0.01, "constant")
+    assert (recipe.optimizer.kind, recipe.optimizer.lr, recipe.schedule.kind) == ("adam", 0.01, "constant")
     assert (recipe.batch, recipe.epochs, recipe.data.train) == (200, 500, "train+valid")
     assert recipe.augment.rotation_deg == 180
-    assert recipe.augment.interpolation == "nearest"
+    assert recipe.augment.mode == "nearest"
     assert recipe.model.options["heatmap"] == "linear"
     steps = {"mnist-r": 60_000, "mnist-rts": 60_000, "sim2mnist": 10_000}
     for dataset, count in steps.items():
@@ -157,12 +157,18 @@ def test_settings_that_are_not_used_leave_the_hash_alone():
     recipe = find_recipe(RECIPE)
     known = recipe.to_dict()
     known = {key: value for key, value in known.items() if key not in ("name", "form", "rows", "seed")}
-    older = ("rotation_deg", "scale", "shift_px", "interpolation")
+    older = ("rotation_deg", "scale", "shift_px", "mode")
     known["augment"] = {key: known["augment"][key] for key in older}
     del known["data"]["hold_out"], known["schedule"]["origin_delay"], known["schedule"]["jitter_fade"]
     assert recipe.sha256 == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     changes = ({"mirror": True}, {"z_scale": [0.9, 1.1]}, {"z_shift_px": 1.0}, {"jitter": 0.1}, {"crop_px": 20})
-    for change in (*changes, {"stretch": [0.9, 1.1]}, {"padding": "border"}, {"invert": 0.5}, {"cutout_px": 4}):
+    for change in (
+        *changes,
+        {"stretch": [0.9, 1.1]},
+        {"padding_mode": "border"},
+        {"invert": 0.5},
+        {"cutout_px": 4},
+    ):
         settings = {f"augment.{key}": value for key, value in change.items()}
         assert override(recipe, settings).sha256 != recipe.sha256
     assert override(recipe, {"data.hold_out": 100}).sha256 != recipe.sha256
@@ -208,7 +214,7 @@ def test_a_record_is_outdated_once_its_recipe_says_something_else():
     assert not is_outdated(of(recipe.changes()))
     assert not is_outdated(of(override(recipe, {"seed": 3}).to_dict()))  # as older records have it, whole
     assert not is_outdated(of({}))
-    changed = override(recipe, {"optimiser.lr": 0.02})
+    changed = override(recipe, {"optimizer.lr": 0.02})
     assert is_outdated(of(changed.changes()))
     assert not is_outdated(of(changed.changes(), name="somebody/else"))
     both = [{"name": RECIPE, **one.changes()} for one in (recipe, changed)]

@@ -13,12 +13,12 @@ from dataclasses import asdict, fields, replace
 import pytest
 import torch
 
+from ptn.device import describe_device
 from ptn.errors import InputError
 from ptn.training.records import (
     Record,
     append_record,
     append_records,
-    describe_device,
     git_commit,
     merge_records,
     read_records,
@@ -43,7 +43,7 @@ RECORD = Record(
     seconds_per_epoch=0.0625,
     selection="final",
     data_sha256="d" * 64,
-    config={"optimiser": {"lr": 0.01}},
+    config={"optimizer": {"lr": 0.01}},
     config_sha256="c" * 64,
     git="3325c85",
     torch="2.13.0",

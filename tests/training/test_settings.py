@@ -13,13 +13,13 @@ def test_settings_change_by_their_dotted_names():
     changed = override(
         find_recipe(RECIPE),
         {
-            "optimiser.lr": 0.005,
+            "optimizer.lr": 0.005,
             "schedule.kind": "cosine",
             "augment.scale": [0.8, 1.2],
             "model.options.wrap": False,
         },
     )
-    assert changed.optimiser.lr == 0.005
+    assert changed.optimizer.lr == 0.005
     assert changed.schedule.kind == "cosine"
     assert changed.augment.scale == (0.8, 1.2)
     assert changed.model.options == {"heatmap": "linear", "wrap": False}
@@ -37,7 +37,7 @@ def test_a_recipe_that_trains_differently_fills_no_row_but_another_seed_does():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("optimiser.lr=0.005", ("optimiser.lr", 0.005)),
+        ("optimizer.lr=0.005", ("optimizer.lr", 0.005)),
         ("schedule.kind=cosine", ("schedule.kind", "cosine")),
         ("augment.scale=[1,2]", ("augment.scale", [1, 2])),
         ("data.valid=null", ("data.valid", None)),
@@ -51,10 +51,10 @@ def test_settings_are_written_as_key_and_json_value(text, expected):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"optimizer.lr": 1}, "did you mean 'optimiser.lr'"),
-        ({"optimiser.lrr": 1}, "did you mean 'optimiser.lr'"),
+        ({"optimiser.lr": 1}, "did you mean 'optimizer.lr'"),
+        ({"optimizer.lrr": 1}, "did you mean 'optimizer.lr'"),
         ({"upright": True}, "did you mean 'model.options.upright'"),
-        ({"optimiser": 1}, "unknown setting 'optimiser'"),
+        ({"optimizer": 1}, "unknown setting 'optimizer'"),
         ({"epochs": 1.5}, "epochs must be a whole number"),
         ({"epochs": True}, "epochs must be a whole number"),
         ({"epochs": 0}, "epochs must be at least 1"),
@@ -62,7 +62,7 @@ def test_settings_are_written_as_key_and_json_value(text, expected):
         ({"precision": "fp16"}, "did you mean"),
         ({"augment.scale": [1, 2, 3]}, "must have 2 numbers"),
         ({"augment.scale": [2, 1]}, "two positive numbers in order"),
-        ({"optimiser.lr": -1}, "optimiser.lr must be positive"),
+        ({"optimizer.lr": -1}, "optimizer.lr must be positive"),
         ({"selection": "valid"}, "set data.valid"),
         ({"deterministic": "yes"}, "must be true or false"),
     ],
@@ -73,10 +73,10 @@ def test_mistakes_are_named(settings, says):
 
 
 def test_a_setting_without_a_value_is_an_error():
-    with pytest.raises(InputError, match=r"a setting looks like optimiser.lr=0.005"):
-        parse_setting("optimiser.lr")
+    with pytest.raises(InputError, match=r"a setting looks like optimizer.lr=0.005"):
+        parse_setting("optimizer.lr")
 
 
 def test_setting_names_are_all_of_them():
     names = setting_names()
-    assert {"optimiser.lr", "data.train", "augment.rotation_deg", "seed", "ema"} <= set(names)
+    assert {"optimizer.lr", "data.train", "augment.rotation_deg", "seed", "ema"} <= set(names)

@@ -123,7 +123,7 @@ def test_streamed_batches_train_to_the_same_weights(reference, recipe, digits, w
 
 
 def test_sgd_resumes_exactly_too(recipe, digits, tmp_path):
-    sgd = replace(recipe, optimiser=replace(recipe.optimiser, kind="sgd", lr=0.05, weight_decay=1e-3))
+    sgd = replace(recipe, optimizer=replace(recipe.optimizer, kind="sgd", lr=0.05, weight_decay=1e-3))
     reference = train(sgd, digits)
     stopped = Run(sgd, digits, CPU, tmp_path)
     for count, _ in enumerate(stopped.steps(), start=1):

@@ -42,7 +42,7 @@ def recipe():
             z_scale=(0.9, 1.1),
             z_shift_px=1,
             jitter=0.1,
-            interpolation="bicubic",
+            mode="bicubic",
         ),
         epochs=2,
         batch=8,

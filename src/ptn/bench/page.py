@@ -47,7 +47,7 @@ _ABOUT = {
     "demo": "`ptn demo` on loopback. Users turn a digit and ask again as soon as they are answered, and are on the "
     "same machine. The last row is a real browser, from a key press to the new picture.",
     "training": "A step of `ptn train rotmnist/ptn_b/paper+` in float32: batch, rotation, loss, gradients, "
-    "optimiser. The plain loop does the same in eager torch. The escnn network is its tutorial's, equivariant to 8 "
+    "optimizer. The plain loop does the same in eager torch. The escnn network is its tutorial's, equivariant to 8 "
     "rotations.",
     "fleet": "Milliseconds per epoch of 12,000 digits and run, several seeds at once on one device.",
 }

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from ..device import describe_device
 from ..errors import InputError
 from ..files import atomic_path
-from ..training.records import describe_device, git_commit, timestamp
+from ..training.records import git_commit, timestamp
 from .timing import Effort, OtherWork, Timing, Work, capture, peak_mib, time_captured, time_together
 
 

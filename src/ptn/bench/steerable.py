@@ -55,12 +55,12 @@ def make_step(batch: int, device: torch.device) -> Work:
         raise PeerMissing("it is measured on CPUs only")
     model = SteerableNetwork().train()
     images, labels = torch.rand(batch, 1, _SIZE, _SIZE), torch.arange(batch) % 10
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def work() -> None:
         loss = F.cross_entropy(model(images), labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return work

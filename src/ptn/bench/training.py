@@ -25,7 +25,7 @@ BATCH, SMALL_BATCH = 200, 16
 def measure(
     bench: Bench, *, batch: int = BATCH, small_batch: int = SMALL_BATCH, effort: Effort | None = None
 ) -> None:
-    """Steps as `ptn train` does them: batch, rotation, loss, gradients, optimiser."""
+    """Steps as `ptn train` does them: batch, rotation, loss, gradients, optimizer."""
     ours = make_step(batch, bench.device)
     plain = {"plain eager": lambda: make_plain_step(batch, bench.device)}
     # a CUDA graph holds its memory between steps: its peak cannot be compared
@@ -71,15 +71,15 @@ def make_plain_step(batch: int, device: torch.device) -> Work:
     data = make_data(2 * batch)
     model: nn.Module = build_model(recipe, data).to(device).train()
     pictures, labels = data.images.to(device), data.labels.to(device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=recipe.optimiser.lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.optimizer.lr)
 
     def work() -> None:
         index = torch.randint(len(pictures), (batch,), device=device)
         images = pictures[index].float() / 255
         turn = math.radians(recipe.augment.rotation_deg) * (2 * torch.rand(batch, device=device) - 1)
         loss = F.cross_entropy(model(similarity_warp(images, rotation=turn)), labels[index])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return work

@@ -62,9 +62,9 @@ def audit_classifier(
     """
     if importlib.util.find_spec("matplotlib") is None:  # said now, rather than after a minute of work
         raise InputError("the picture of an audit needs matplotlib: pip install 'ptn[figures]'")
+    from ..device import choose_device
     from ..evaluation import audit, open_weights
     from ..evaluation.audit import MASKS
-    from ..evaluation.compute import choose_device
     from ..files import make_folder
     from ..reporting.audit import write_audit
     from .progress import show_progress

@@ -60,7 +60,7 @@ def bench(
         return
 
     from ..bench import Effort, file_name, run_suites, write_report
-    from ..evaluation.compute import choose_device
+    from ..device import choose_device
 
     if not seconds >= 0:
         raise InputError(f"--seconds must be at least 0; got {seconds}")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..data import Dataset, VoxelDataset
+    from ..device import Precision
     from ..evaluation import Evaluation, Weights
-    from ..evaluation.compute import Precision
 
 # More classes than this make a table that no terminal shows; the pairs most often confused are listed instead.
 _TABLE_CLASSES = 16
@@ -55,10 +55,10 @@ def evaluate_weights(
 
     A folder of images without a folder for the split gives it a share of the images, the same as in training.
     """
+    from ..device import PRECISIONS, choose_device
     from ..evaluation import ensemble_scores, evaluate, open_weights, scores
     from ..evaluation.averaging import check_averaging
     from ..evaluation.classify import match_classes
-    from ..evaluation.compute import PRECISIONS, choose_device
     from .progress import show_progress
 
     check_choice("precision", precision, PRECISIONS)

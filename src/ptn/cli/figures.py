@@ -118,7 +118,7 @@ def _architecture(path: Path, sources: Sources) -> None:
         scale=side / 42,
         shift_px=side / 6,
         size=(height, width),
-        interpolation="bicubic",
+        mode="bicubic",
     ).clamp(0, 1)[0]
     trained = "" if sources.weights else ", not trained yet"
     architecture.draw(

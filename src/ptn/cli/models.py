@@ -46,13 +46,13 @@ def _inputs() -> dict[str, list[dict[str, Any]]]:
     from ..models import list_models
 
     digits: list[dict[str, Any]] = [{"image_size": size} for size in (28, 42, 96)]
-    photographs: list[dict[str, Any]] = [{"image_size": 32, "in_channels": 3}]
+    photographs: list[dict[str, Any]] = [{"image_size": 32, "in_chans": 3}]
     special = {
         "resnet32": photographs,
         "ptn_resnet32": photographs,
         "ccnn_3d": [{"image_size": 32, "num_classes": 40}],
         "cylindrical": [{"image_size": 32, "num_classes": 40}],
-        "cylindrical_l": [{"image_size": 64, "num_classes": 40, "in_channels": 2}],
+        "cylindrical_l": [{"image_size": 64, "num_classes": 40, "in_chans": 2}],
     }
     return {name: special.get(name, digits) for name in list_models()}
 

@@ -9,7 +9,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..geometry.grid import Law
-    from ..geometry.interpolate import Interpolation
+    from ..geometry.interpolate import Mode
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def convert(
     r_max: Annotated[
         float | None, typer.Option(help="Radius reached, in pixels; by default half the diagonal.")
     ] = None,
-    interpolation: Annotated[str, typer.Option(help="bilinear, bicubic or nearest.")] = "bilinear",
+    mode: Annotated[str, typer.Option(help="bilinear, bicubic or nearest.")] = "bilinear",
 ) -> None:
     """Write the log-polar image of each image as NAME.polar.png; with --inverse, NAME.back.png from that.
 
@@ -46,7 +46,7 @@ def convert(
         given = any(option is not None for option in (point, angles, radii, r_max))
         if given or law != "log" or r_min != 1.0:
             raise InputError("--inverse takes origin and grid from the polar images: leave those options out")
-        written = polar_files.from_polar(images, output, interpolation=cast("Interpolation", interpolation))
+        written = polar_files.from_polar(images, output, mode=cast("Mode", mode))
     else:
         written = polar_files.to_polar(
             images,
@@ -57,7 +57,7 @@ def convert(
             law=cast("Law", law),
             r_min_px=r_min,
             r_max_px=r_max,
-            interpolation=cast("Interpolation", interpolation),
+            mode=cast("Mode", mode),
         )
     for path in written:
         print(path)

@@ -55,8 +55,8 @@ def predict_images(
     suffix is named on standard error. A file that cannot be read is a line there; the others are predicted, and the
     exit status is 2.
     """
+    from ..device import choose_device, default_batch
     from ..evaluation import file_kind, is_strange, open_weights, predict_files
-    from ..evaluation.compute import choose_device, default_batch
     from .progress import show_progress
 
     place = choose_device(device)

@@ -34,8 +34,8 @@ def reproduce(
     """
     from dataclasses import replace
 
+    from ..device import choose_device
     from ..errors import check_choice
-    from ..evaluation.compute import choose_device
     from ..reporting.published import TABLES
     from ..reporting.tables import missing_runs
     from ..training.recipe import FORMS

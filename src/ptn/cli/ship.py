@@ -54,9 +54,9 @@ def ship(
 
 
 def _ship(weights: "Weights", name: str, runs: "dict[Looks, list[Record]]", output: Path, device: str) -> None:
+    from ..device import choose_device
     from ..evaluation import evaluate
     from ..evaluation.classify import scores
-    from ..evaluation.compute import choose_device
     from ..files import atomic_path
     from ..models import OnnxModel, load_model, save_weights
     from ..reporting.card import weights_card

@@ -30,7 +30,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Train for so many epochs instead of the recipe's.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, say 0, 0-4 or 0,3,7.")] = "0",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, say optimiser.lr=0.005. Repeatable.")
+        list[str] | None, typer.Option("--set", help="Change a setting, say optimizer.lr=0.005. Repeatable.")
     ] = None,
     choices: Annotated[
         list[str] | None,
@@ -107,7 +107,7 @@ def run_session(
     """Train `recipes` and tell the terminal about it. Returns 3 if stopped early, 1 if a run failed, else 0."""
     # deterministic cuBLAS asks for this before CUDA starts
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from ..evaluation.compute import choose_device
+    from ..device import choose_device
     from ..training import SessionOptions, train_recipes
     from ..training.distributed import join, launched_together
     from ..training.reporters import TensorBoardReporter, make_reporter

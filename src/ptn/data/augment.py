@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..geometry import Warp, similarity_warp
-from ..geometry.interpolate import Interpolation
+from ..geometry.interpolate import Mode
 
 Range = tuple[float, float]
 UNCHANGED: Range = (1.0, 1.0)
@@ -36,7 +36,7 @@ def augment(
     rotation_deg: float = 0.0,
     scale: Range = UNCHANGED,
     shift_px: float = 0.0,
-    interpolation: Interpolation = "bilinear",
+    mode: Mode = "bilinear",
     **disturbances: Any,
 ) -> Tensor:
     """`images` (N, C, H, W) or volumes (N, C, X, Y, Z), each changed by random numbers of its own.
@@ -46,7 +46,7 @@ def augment(
     """
     disturbed = disturb(images, noise, **disturbances)
     warp = draw_warp(noise, rotation_deg=rotation_deg, scale=scale, shift_px=shift_px)
-    return similarity_warp(disturbed, **warp._asdict(), interpolation=interpolation)
+    return similarity_warp(disturbed, **warp._asdict(), mode=mode)
 
 
 def draw_warp(noise: Tensor, *, rotation_deg: float = 0.0, scale: Range = UNCHANGED, shift_px: float = 0.0) -> Warp:

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..files import atomic_path
 from ..geometry import PolarGrid, polar_sample, polar_unsample
 from ..geometry.grid import Law
-from ..geometry.interpolate import Interpolation, check_options
+from ..geometry.interpolate import Mode, check_options
 from .formats.image import read_image, write_png
 
 _KEY = "ptn-polar"
@@ -34,10 +34,10 @@ def to_polar(
     law: Law = "log",
     r_min_px: float = 1.0,
     r_max_px: float | None = None,
-    interpolation: Interpolation = "bilinear",
+    mode: Mode = "bilinear",
 ) -> list[Path]:
     """Write NAME.polar.png into `folder` for each image file: all of them, or none if one cannot be read."""
-    check_options(interpolation, "zeros")
+    check_options(mode, "zeros")
 
     def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
         image, _ = read_image(path)
@@ -50,15 +50,15 @@ def to_polar(
             law=law,
         )
         _check_amount(path, len(image), (grid.angles, grid.radii))
-        polar = polar_sample(image[None], torch.tensor([origin]), grid, interpolation=interpolation)[0]
+        polar = polar_sample(image[None], torch.tensor([origin]), grid, mode=mode)[0]
         return polar, {_KEY: json.dumps({"origin": origin, "size": size, "grid": asdict(grid)})}
 
     return _convert_all(paths, folder, lambda path: f"{path.stem}{_SUFFIX}.png", convert)
 
 
-def from_polar(paths: Sequence[Path], folder: Path, *, interpolation: Interpolation = "bilinear") -> list[Path]:
+def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") -> list[Path]:
     """Write NAME.back.png into `folder` for each NAME.polar.png that `to_polar` wrote: all of them, or none."""
-    check_options(interpolation, "zeros")
+    check_options(mode, "zeros")
 
     def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
         polar, texts = read_image(path)
@@ -69,7 +69,7 @@ def from_polar(paths: Sequence[Path], folder: Path, *, interpolation: Interpolat
             found, told = "×".join(map(str, polar.shape[1:])), f"{grid.angles}×{grid.radii}"
             raise InputError(f"{path} is {found} but says that it is {told}: was it changed after `ptn polar`?")
         _check_amount(path, len(polar), size)
-        image = polar_unsample(polar[None], torch.tensor([origin]), grid, size, interpolation=interpolation)
+        image = polar_unsample(polar[None], torch.tensor([origin]), grid, size, mode=mode)
         return image[0], {}
 
     return _convert_all(paths, folder, lambda path: f"{path.stem.removesuffix(_SUFFIX)}.back.png", convert)

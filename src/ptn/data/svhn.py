@@ -211,15 +211,15 @@ def _turn(tiles: Tensor, rotation: Tensor, scale: Tensor, size: int, *, shrunk: 
     """Tiles turned and scaled, as images of `size` pixels."""
     if size == CROP and not shrunk:
         # A 48-pixel tile covers a turned 32-pixel crop with all that the cubic kernel reads.
-        return similarity_warp(tiles, rotation=rotation, size=(CROP, CROP), interpolation="bicubic")
+        return similarity_warp(tiles, rotation=rotation, size=(CROP, CROP), mode="bicubic")
     fine = 2 if shrunk else 1  # what is made smaller is averaged, or it would alias
     turned = similarity_warp(
         tiles,
         rotation=rotation,
         scale=fine * scale,
         size=(fine * size, fine * size),
-        interpolation="bicubic",
-        padding="border",
+        mode="bicubic",
+        padding_mode="border",
     )
     from_middle = torch.arange(size, device=tiles.device) - (size - 1) / 2
     radius = torch.hypot(from_middle[:, None], from_middle[None, :])

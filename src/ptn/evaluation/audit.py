@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ..data.dataset import Dataset, VoxelDataset
+from ..device import placement
 from ..errors import InputError, check_choice
-from ..geometry.interpolate import INTERPOLATIONS, Interpolation
+from ..geometry.interpolate import MODES, Mode
 from ..models import Model, OnnxModel
 from .classifier import Classifier, FunctionModel, as_classifier
-from .compute import placement
 from .consistency import Kind, Mask, Point, Probe, as_pictures, measure_consistency
 from .layers import LayerError, layer_errors
 from .transforms import Similarity, plane_size
@@ -77,7 +77,7 @@ def audit(
     shifts_px: Sequence[float] | None = None,
     layers: Sequence[str] | None = None,
     mask: Mask = "circle",
-    interpolation: Interpolation = "bicubic",
+    mode: Mode = "bicubic",
     batch: int | None = None,
     device: torch.device | str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -105,7 +105,7 @@ def audit(
     """
     start = time.perf_counter()
     check_choice("mask", mask, MASKS)
-    check_choice("interpolation", interpolation, INTERPOLATIONS)
+    check_choice("mode", mode, MODES)
     if batch is not None and batch < 1:
         raise InputError(f"batch must be at least 1; got {batch}")
     pixels, truth = _check_data(images, labels)
@@ -121,14 +121,14 @@ def audit(
         truth,
         list(_probes(angles, scales, _default_shifts(plane_size(pixels)) if shifts_px is None else shifts_px)),
         mask=mask,
-        interpolation=interpolation,
+        mode=mode,
         batch=batch,
         progress=progress,
     )
     found: list[LayerError] = []
     if not opaque and (layers is None or layers):
         some = as_pictures(pixels[:_LAYER_IMAGES], network)
-        found = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers, interpolation=interpolation)
+        found = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers, mode=mode)
     return Audit(
         model=_name(model),
         data=f"{images.name} {images.split}" if isinstance(images, Dataset | VoxelDataset) else "",
@@ -140,7 +140,7 @@ def audit(
         layers=tuple(found),
         settings={
             "mask": mask,
-            "interpolation": interpolation,
+            "mode": mode,
             "scores": "probabilities" if measured.probabilities else "logits",
             "layer_images": min(_LAYER_IMAGES, len(pixels)) if found else 0,
             "torch": torch.__version__,

@@ -40,5 +40,5 @@ class _Turned(nn.Module):
         self.rotation = math.radians(degrees)
 
     def forward(self, images: Tensor) -> Tensor:
-        turned = similarity_warp(images, rotation=self.rotation, size=self.size, interpolation="bicubic")
+        turned = similarity_warp(images, rotation=self.rotation, size=self.size, mode="bicubic")
         return self.model(turned.clamp(0, 1))

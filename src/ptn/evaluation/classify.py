@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
+from ..device import Precision, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import origin_px
 from ..models import Model
+from ..models.inference import prepare_for_inference
 from ..models.networks import inferring
 from .averaging import check_averaging, mean_scores
-from .compute import Precision, default_batch, made_ready, placement, precision_of
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
@@ -83,7 +84,7 @@ def scores(
     total = len(images)
     size = batch or default_batch(_shape(images))
     parts = []
-    ready = made_ready(model)
+    ready = prepare_for_inference(model)
     try:
         with inferring(ready), precision_of(precision, place):
             for start, pictures in _batches(images, size, place, dtype):
@@ -183,7 +184,7 @@ def origins_px(
         model.to(device)
     place, dtype = placement(model)
     origins = []
-    ready = made_ready(model)
+    ready = prepare_for_inference(model)
     with precision_of("fp32", place):
         for _, pictures in _batches(dataset, batch or default_batch(_shape(dataset)), place, dtype):
             found = ready.explain(pictures).origins

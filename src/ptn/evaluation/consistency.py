@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ..data.threads import in_threads, slices
+from ..device import default_batch, placement, precision_of
 from ..errors import InputError
-from ..geometry.interpolate import Interpolation
+from ..geometry.interpolate import Mode
+from ..models.inference import prepare_for_inference
 from ..models.networks import Network, ScoreSum, inferring
 from .classifier import are_probabilities, raw_scores
-from .compute import default_batch, made_ready, placement, precision_of
 from .transforms import IDENTITY, Similarity, disc, plane_size
 
 Kind = Literal["rotation", "scale", "shift"]
@@ -123,7 +124,7 @@ def measure_consistency(
     probes: Sequence[Probe],
     *,
     mask: Mask,
-    interpolation: Interpolation,
+    mode: Mode,
     batch: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measured:
@@ -131,11 +132,11 @@ def measure_consistency(
     device, _ = placement(model)
     # on a CPU each core has a batch to itself, which only our own networks are known to bear
     own = device.type == "cpu" and isinstance(model, Network | ScoreSum)
-    model = made_ready(model)
+    model = prepare_for_inference(model)
     size = batch or (_CPU_BATCH if device.type == "cpu" else default_batch(images.shape[1:]))
     try:
         with inferring(model), precision_of("fp32", device):
-            trial = _Trial(model, images, labels, probes, mask, interpolation, progress)
+            trial = _Trial(model, images, labels, probes, mask, mode, progress)
             if own:
                 parts = in_threads(trial.run, len(images), size)
             else:
@@ -171,11 +172,11 @@ class _Trial:
         labels: Tensor | None,
         probes: Sequence[Probe],
         mask: Mask,
-        interpolation: Interpolation,
+        mode: Mode,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         self.model, self.images, self.labels = model, images, labels
-        self.masked, self.interpolation, self.progress = mask == "circle", interpolation, progress
+        self.masked, self.mode, self.progress = mask == "circle", mode, progress
         self.jobs = [(probe, probe.transform.resampling(plane_size(images))) for probe in probes]
         # an answer to each image as it is, through the disc, transformed, and there and back
         answers = 1 + self.masked + sum(probe.transform != IDENTITY for probe in probes)
@@ -212,13 +213,13 @@ class _Trial:
             turned = probe.kind == "rotation"
             through = window if turned else whole
             if (turned, back) not in known:
-                returned = back.there_and_back(pictures, interpolation=self.interpolation)
+                returned = back.there_and_back(pictures, mode=self.mode)
                 known[turned, back] = self.ask(returned.clamp(0, 1) * through)
             before = after = known[turned, IDENTITY]
             if probe.transform != IDENTITY:
                 # the disc reaches the border: read there, black would bleed into it
-                padding: Any = "border" if turned and self.masked else "zeros"
-                warped = probe.transform.warp(pictures, interpolation=self.interpolation, padding=padding)
+                padding_mode: Any = "border" if turned and self.masked else "zeros"
+                warped = probe.transform.warp(pictures, mode=self.mode, padding_mode=padding_mode)
                 after = self.ask(warped.clamp(0, 1) * through)
             key = (probe.kind, probe.amount)
             tallies.moved.setdefault(key, _Tally()).add(before, after, labels)

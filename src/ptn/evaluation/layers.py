@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, unknown_name
 from ..geometry import PolarGrid, wrap_angle
-from ..geometry.interpolate import Interpolation, interpolate
+from ..geometry.interpolate import Mode, interpolate
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 from ..models.networks import inferring
 from .transforms import Similarity, disc, plane_size
@@ -68,7 +68,7 @@ def layer_errors(
     transforms: Sequence[tuple[str, float, Similarity]],
     *,
     names: Sequence[str] | None = None,
-    interpolation: Interpolation = "bicubic",
+    mode: Mode = "bicubic",
 ) -> list[LayerError]:
     """The errors of inner layers on images (N, C, H, W) in [0, 1], layer by layer in the order in which they run.
 
@@ -92,12 +92,12 @@ def layer_errors(
                 seen = images[start : start + _BATCH]
                 seen = seen * disc(seen, share=1 / max(1.0, transform.scale))
                 still = record(seen)
-                moved = record(transform.warp(seen, interpolation=interpolation, padding="border").clamp(0, 1))
-                back = record(transform.there_and_back(seen, interpolation=interpolation).clamp(0, 1))
+                moved = record(transform.warp(seen, mode=mode, padding_mode="border").clamp(0, 1))
+                back = record(transform.there_and_back(seen, mode=mode).clamp(0, 1))
                 for layer in layers:
                     key = (layer.name, kind, amount)
-                    there, inside = _carry(layer, still[layer.name], transform, seen, interpolation)
-                    again, within = _carry(layer, there, transform.inverse(), seen, interpolation)
+                    there, inside = _carry(layer, still[layer.name], transform, seen, mode)
+                    again, within = _carry(layer, there, transform.inverse(), seen, mode)
                     found = [
                         *_squares(moved[layer.name], there, inside),
                         *_squares(back[layer.name], again, within),
@@ -124,20 +124,18 @@ def _ratios(sums: Tensor) -> tuple[float | None, float | None]:
     )
 
 
-def _carry(
-    layer: _Layer, maps: Tensor, transform: Similarity, images: Tensor, interpolation: Interpolation
-) -> tuple[Tensor, Tensor]:
+def _carry(layer: _Layer, maps: Tensor, transform: Similarity, images: Tensor, mode: Mode) -> tuple[Tensor, Tensor]:
     """Maps transformed as the layer's relation to the image says, and where that is known: 1 or 0."""
     if layer.relation == "same":
         return maps, maps.new_ones(())
     if layer.grid is None:
-        carried = transform.warp(maps, interpolation=interpolation, padding="border")
+        carried = transform.warp(maps, mode=mode, padding_mode="border")
         return carried, disc(maps, share=min(1.0, transform.scale))
-    return _carry_polar(maps, transform, layer.grid, plane_size(images), interpolation)
+    return _carry_polar(maps, transform, layer.grid, plane_size(images), mode)
 
 
 def _carry_polar(
-    maps: Tensor, transform: Similarity, grid: PolarGrid, size: tuple[int, int], interpolation: Interpolation
+    maps: Tensor, transform: Similarity, grid: PolarGrid, size: tuple[int, int], mode: Mode
 ) -> tuple[Tensor, Tensor]:
     """Polar maps (N, C, angles, radii) or (N, C, angles, radii, Z) of images of `size` that were transformed."""
     folded = maps.movedim(-1, 2).flatten(1, 2) if maps.dim() == 5 else maps
@@ -151,7 +149,7 @@ def _carry_polar(
     y, x = torch.broadcast_tensors(rows[:, None] + _KERNEL_REACH, source[None, :])
     wrapped = wrap_angle(folded, (_KERNEL_REACH, _KERNEL_REACH))
     points = (x.expand(len(maps), -1, -1), y.expand(len(maps), -1, -1))
-    carried = interpolate(wrapped, *points, interpolation=interpolation, padding="border")
+    carried = interpolate(wrapped, *points, mode=mode, padding_mode="border")
     inside = ((source >= 0) & (source <= radii - 1)).to(maps.dtype)
     if maps.dim() == 5:
         return carried.unflatten(1, (maps.shape[1], -1)).movedim(2, -1), inside[:, None]

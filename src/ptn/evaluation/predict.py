@@ -14,10 +14,11 @@ from ..data.folder import FITS, SUFFIXES, Fit, FittedImage, read_fitted
 from ..data.formats import mesh
 from ..data.mesh_files import read_voxels, seen_from_above
 from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
+from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
 from ..models import InferenceModel, Model, Network, OnnxModel
+from ..models.inference import prepare_for_inference
 from .classify import check_finite
-from .compute import default_batch, made_ready, placement, precision_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -94,7 +95,7 @@ def predict_files(
     if device is not None:
         model.to(device)
 
-    ready = made_ready(model)
+    ready = prepare_for_inference(model)
     predictions: list[Prediction] = []
     faults: list[Fault] = []
     step = batch or default_batch(model.input_shape)

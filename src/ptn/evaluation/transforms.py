@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..geometry import similarity_warp
-from ..geometry.interpolate import Interpolation, Padding
+from ..geometry.interpolate import Mode, PaddingMode
 
 # how far the bicubic kernel reaches, in pixels
 _KERNEL_REACH = 2
@@ -28,8 +28,8 @@ class Similarity:
         images: Tensor,
         *,
         size: tuple[int, int] | None = None,
-        interpolation: Interpolation = "bicubic",
-        padding: Padding = "zeros",
+        mode: Mode = "bicubic",
+        padding_mode: PaddingMode = "zeros",
     ) -> Tensor:
         """Images or volumes transformed, (N, C, H, W) or (N, C, X, Y, Z); `size` is that of the result."""
         shift = torch.tensor(self.shift_px, dtype=torch.float32).expand(len(images), 2)
@@ -39,8 +39,8 @@ class Similarity:
             scale=self.scale,
             shift_px=shift,
             size=size,
-            interpolation=interpolation,
-            padding=padding,
+            mode=mode,
+            padding_mode=padding_mode,
         )
 
     def inverse(self) -> "Similarity":
@@ -49,7 +49,7 @@ class Similarity:
         back = ((-cos * x - sin * y) / self.scale, (sin * x - cos * y) / self.scale)
         return Similarity(-self.degrees, 1 / self.scale, back)
 
-    def there_and_back(self, images: Tensor, *, interpolation: Interpolation = "bicubic") -> Tensor:
+    def there_and_back(self, images: Tensor, *, mode: Mode = "bicubic") -> Tensor:
         """Images transformed, and the result transformed back: what resampling alone does to them.
 
         In between they lie on a canvas that holds all of them, so that nothing is cut off.
@@ -65,8 +65,8 @@ class Similarity:
             for needed, side in ((wide, width), (high, height))
         )
         canvas = (height + 2 * below, width + 2 * right)
-        there = self.warp(images, size=canvas, interpolation=interpolation, padding="border")
-        return self.inverse().warp(there, size=(height, width), interpolation=interpolation, padding="border")
+        there = self.warp(images, size=canvas, mode=mode, padding_mode="border")
+        return self.inverse().warp(there, size=(height, width), mode=mode, padding_mode="border")
 
     def resampling(self, size: tuple[int, int]) -> "Similarity":
         """The transform that resamples images of this size as this one does, with as little else as there is.

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from . import launch
 from .backend import INTERPRETING
 from .grid import PolarGrid
-from .interpolate import Interpolation, Padding
+from .interpolate import Mode, PaddingMode
 from .launch import Points, Pose, interleaved, memory_format
 
 
@@ -32,8 +32,8 @@ def polar(
     *,
     phase: Tensor | float,
     dilation: Tensor | float,
-    interpolation: Interpolation,
-    padding: Padding,
+    mode: Mode,
+    padding_mode: PaddingMode,
 ) -> Tensor:
     """What `polar_sample` makes of images (N, C, H, W) and `cylindrical_sample` of volumes (N, C, X, Y, Z)."""
     height, width = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
@@ -42,7 +42,7 @@ def polar(
         start, step = grid.r_min_px, math.log2(r_max / grid.r_min_px) / grid.radii
     else:
         start, step = 0.0, r_max / grid.radii
-    points = Points(grid.law, grid.angles, grid.radii, start, step, interpolation, padding)
+    points = Points(grid.law, grid.angles, grid.radii, start, step, mode, padding_mode)
     return sample(images, origin, _per_sample(phase, 0.0, images), _per_sample(dilation, 1.0, images), points)
 
 
@@ -53,11 +53,11 @@ def warp(
     scale: Tensor,
     shift_px: Tensor,
     size: tuple[int, int],
-    interpolation: Interpolation,
-    padding: Padding,
+    mode: Mode,
+    padding_mode: PaddingMode,
 ) -> Tensor:
     """What `similarity_warp` makes of images or volumes, with one rotation, scale and shift for every sample."""
-    return sample(images, shift_px, rotation, scale, Points("plane", *size, 0.0, 0.0, interpolation, padding))
+    return sample(images, shift_px, rotation, scale, Points("plane", *size, 0.0, 0.0, mode, padding_mode))
 
 
 def sample(images: Tensor, place: Tensor, turn: Tensor | None, factor: Tensor | None, points: Points) -> Tensor:

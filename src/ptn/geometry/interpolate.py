@@ -10,16 +10,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import InputError, check_choice
 
-Interpolation = Literal["bilinear", "bicubic", "nearest"]
-Padding = Literal["zeros", "border"]
+Mode = Literal["bilinear", "bicubic", "nearest"]
+PaddingMode = Literal["zeros", "border"]
 
-INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
-PADDINGS = ("zeros", "border")
+MODES = ("bilinear", "bicubic", "nearest")
+PADDING_MODES = ("zeros", "border")
 
 
-def interpolate(
-    images: Tensor, x_px: Tensor, y_px: Tensor, *, interpolation: Interpolation, padding: Padding
-) -> Tensor:
+def interpolate(images: Tensor, x_px: Tensor, y_px: Tensor, *, mode: Mode, padding_mode: PaddingMode) -> Tensor:
     """`images` (N, C, H, W) read at the points (`x_px`, `y_px`), each (N, h, w) -> (N, C, h, w).
 
     Convention: pixel centres are at whole numbers, so (0, 0) is the middle of the top left pixel. Beyond the
@@ -28,16 +26,14 @@ def interpolate(
     """
     height, width = images.shape[-2:]
     points = torch.stack(((x_px + 0.5) * (2 / width) - 1, (y_px + 0.5) * (2 / height) - 1), dim=1)
-    return interpolate_at(images, points, interpolation=interpolation, padding=padding)
+    return interpolate_at(images, points, mode=mode, padding_mode=padding_mode)
 
 
-def interpolate_at(images: Tensor, points: Tensor, *, interpolation: Interpolation, padding: Padding) -> Tensor:
+def interpolate_at(images: Tensor, points: Tensor, *, mode: Mode, padding_mode: PaddingMode) -> Tensor:
     """`interpolate` at points (N, 2, h, w) that are x and y in [-1, 1], as origins are."""
     # x and y each in one piece are read as fast as pairs, and much faster to write
     grid = points.permute(0, 2, 3, 1)
-    sampled = F.grid_sample(
-        images.to(grid.dtype), grid, mode=interpolation, padding_mode=padding, align_corners=False
-    )
+    sampled = F.grid_sample(images.to(grid.dtype), grid, mode=mode, padding_mode=padding_mode, align_corners=False)
     return sampled.to(images.dtype)
 
 
@@ -81,9 +77,9 @@ def pixel_centre(size: tuple[int, int]) -> tuple[float, float]:
     return (width - 1) / 2, (height - 1) / 2
 
 
-def check_options(interpolation: str, padding: str) -> None:
-    check_choice("interpolation", interpolation, INTERPOLATIONS)
-    check_choice("padding", padding, PADDINGS)
+def check_options(mode: str, padding_mode: str) -> None:
+    check_choice("mode", mode, MODES)
+    check_choice("padding_mode", padding_mode, PADDING_MODES)
 
 
 def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:

@@ -48,8 +48,8 @@ class Points(NamedTuple):
     columns: int
     start: float
     step: float
-    interpolation: str
-    padding: str
+    mode: str
+    padding_mode: str
 
 
 class Pose(NamedTuple):
@@ -125,7 +125,7 @@ def pose_gradient(grad: Tensor, images: Tensor, pose: Pose, points: Points) -> T
     """The gradient to place (x, y), turn and factor: (N, 4), or (N, 2) where there is only a place."""
     place, turn, factor = pose
     samples, numbers = images.shape[0], pose.numbers
-    if samples == 0 or points.interpolation == "nearest":
+    if samples == 0 or points.mode == "nearest":
         return torch.zeros((samples, numbers), dtype=torch.float32, device=grad.device)
     plan = _plan("pose_gradient", *_kind(images), *_kind(grad), *_steps(turn, factor), points, interleaved(images))
     programs = plan.programs[0] * plan.programs[1] // samples
@@ -195,14 +195,14 @@ def _plan(
     each = min(blocks, MANY_BLOCKS if groups * blocks >= MANY_BLOCKS * ENOUGH_PROGRAMS else FEW_BLOCKS)
     constants = {
         "LAW": points.law,
-        "MODE": points.interpolation,
-        "TAPS": TAPS[points.interpolation],
-        "BORDER": points.padding == "border",
+        "MODE": points.mode,
+        "TAPS": TAPS[points.mode],
+        "BORDER": points.padding_mode == "border",
         "COLUMNS": points.columns,
         "BLOCKS": each,
         "EVEN": blocks % each == 0 and channels.inner % tile_inner == 0,
     }
-    if tile_inner == 1 and points.interpolation != "bicubic":  # else there is much to read for one already
+    if tile_inner == 1 and points.mode != "bicubic":  # else there is much to read for one already
         tiles_at_once, blocks_at_once = POSE_AT_ONCE if to_pose else AT_ONCE
         constants["TILES_AT_ONCE"] = min(tiles_at_once, triton.cdiv(points.columns, TILE_COLUMNS)) if alone else 1
         constants["BLOCKS_AT_ONCE"] = each if each <= blocks_at_once else math.gcd(each, blocks_at_once)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .interpolate import Interpolation, Padding, interpolate_at
+from .interpolate import Mode, PaddingMode, interpolate_at
 
 Offsets = Callable[[slice], Tensor]
 """The points of a slice of the images relative to their origins: (2, h, w), or (n, 2, h, w)."""
@@ -50,11 +50,11 @@ class SampleInPieces(torch.autograd.Function):
         offsets: Offsets,
         size: tuple[int, int],
         length: int,
-        interpolation: Interpolation,
-        padding: Padding,
+        mode: Mode,
+        padding_mode: PaddingMode,
     ) -> Tensor:
         ctx.save_for_backward(images, origin)
-        ctx.offsets, ctx.length, ctx.how = offsets, length, (interpolation, padding)
+        ctx.offsets, ctx.length, ctx.how = offsets, length, (mode, padding_mode)
         sampled = images.new_empty(*images.shape[:2], *size)
         pixels = origin.new_empty(length, *images.shape[1:])
         points = origin.new_empty(length, 2, *size)
@@ -62,8 +62,8 @@ class SampleInPieces(torch.autograd.Function):
             sampled[part] = interpolate_at(
                 _fetch(images[part], pixels),
                 _place(offsets(part), origin[part], points),
-                interpolation=interpolation,
-                padding=padding,
+                mode=mode,
+                padding_mode=padding_mode,
             )
         return sampled
 
@@ -71,7 +71,7 @@ class SampleInPieces(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         images, origin = ctx.saved_tensors
-        interpolation, padding = ctx.how
+        mode, padding_mode = ctx.how
         wanted = ctx.needs_input_grad[:2]
         to_images = torch.empty_like(images) if wanted[0] else None
         to_origin = torch.empty_like(origin) if wanted[1] else None
@@ -83,8 +83,8 @@ class SampleInPieces(torch.autograd.Function):
                 _fetch(slope[part], slopes),
                 _fetch(images[part], pixels),
                 _place(ctx.offsets(part), origin[part], points).permute(0, 2, 3, 1),
-                _INTERPOLATIONS[interpolation],
-                _PADDINGS[padding],
+                _INTERPOLATIONS[mode],
+                _PADDINGS[padding_mode],
                 False,
                 wanted,
             )

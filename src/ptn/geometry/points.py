@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .grid import PolarGrid
-from .interpolate import Interpolation, Padding, coordinate_dtype, interpolate_at, values_known
+from .interpolate import Mode, PaddingMode, coordinate_dtype, interpolate_at, values_known
 from .pieces import SampleInPieces, piece_length
 
 
@@ -17,8 +17,8 @@ def sample_points(
     phase: Tensor | float,
     dilation: Tensor | float,
     *,
-    interpolation: Interpolation,
-    padding: Padding,
+    mode: Mode,
+    padding_mode: PaddingMode,
 ) -> Tensor:
     """`polar_sample` without its checks, on any device and under any transform of torch."""
     dtype = coordinate_dtype(images)
@@ -38,10 +38,10 @@ def sample_points(
         length = piece_length(images, shape, dtype)
         if length < len(images):
             return SampleInPieces.apply(  # type: ignore[no-untyped-call]
-                images, origin, offsets, shape, length, interpolation, padding
+                images, origin, offsets, shape, length, mode, padding_mode
             )
     points = offsets(slice(None)) + origin[:, :, None, None]
-    return interpolate_at(images, points, interpolation=interpolation, padding=padding)
+    return interpolate_at(images, points, mode=mode, padding_mode=padding_mode)
 
 
 def _offsets(

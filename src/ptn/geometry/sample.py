@@ -9,8 +9,8 @@ from ..errors import InputError
 from .backend import Backend, uses_triton
 from .grid import PolarGrid
 from .interpolate import (
-    Interpolation,
-    Padding,
+    Mode,
+    PaddingMode,
     check_images,
     check_options,
     check_size,
@@ -31,8 +31,8 @@ def polar_sample(
     *,
     phase: Tensor | float = 0.0,
     dilation: Tensor | float = 1.0,
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     backend: Backend = "auto",
     check_finite: bool = True,
 ) -> Tensor:
@@ -56,7 +56,7 @@ def polar_sample(
             without waiting for them (on a GPU, in compiled or transformed code), its polar image is NaN.
     """
     check_images(images)
-    return _sample(images, origin, grid, phase, dilation, interpolation, padding, backend, check_finite)
+    return _sample(images, origin, grid, phase, dilation, mode, padding_mode, backend, check_finite)
 
 
 def polar_unsample(
@@ -65,7 +65,7 @@ def polar_unsample(
     grid: PolarGrid,
     size: tuple[int, int],
     *,
-    interpolation: Interpolation = "bilinear",
+    mode: Mode = "bilinear",
     fill: float = 0.0,
 ) -> Tensor:
     """The image whose polar image is `polar`: (N, C, angles, radii) -> (N, C, H, W), `size` = (H, W).
@@ -74,7 +74,7 @@ def polar_unsample(
     r_min the value blends towards the mean of the innermost circle; outside r_max it is `fill`.
     """
     check_images(polar, "(N, C, angles, radii)")
-    check_options(interpolation, "border")
+    check_options(mode, "border")
     check_size(size)
     _check_origin(origin, polar.shape[0], True)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
@@ -102,7 +102,7 @@ def polar_unsample(
     middle = polar[..., :1].mean(dim=-2, keepdim=True).expand(-1, -1, grid.angles, margin)
     padded = wrap_pad(torch.cat((middle, polar), dim=-1), (margin, 0))
     column = column.clamp(max=grid.radii - 1)
-    images = interpolate(padded, column + margin, row + margin, interpolation=interpolation, padding="border")
+    images = interpolate(padded, column + margin, row + margin, mode=mode, padding_mode="border")
     outside = (squared > grid.outer_radius(size) ** 2)[:, None]
     images = torch.where(outside, fill, images)
     return nan_where_broken(images, origin)
@@ -115,8 +115,8 @@ def cylindrical_sample(
     *,
     phase: Tensor | float = 0.0,
     dilation: Tensor | float = 1.0,
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     backend: Backend = "auto",
     check_finite: bool = True,
 ) -> Tensor:
@@ -126,7 +126,7 @@ def cylindrical_sample(
     for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    return _sample(volumes, axis_xy, grid, phase, dilation, interpolation, padding, backend, check_finite)
+    return _sample(volumes, axis_xy, grid, phase, dilation, mode, padding_mode, backend, check_finite)
 
 
 def _sample(
@@ -135,13 +135,13 @@ def _sample(
     grid: PolarGrid,
     phase: Tensor | float,
     dilation: Tensor | float,
-    interpolation: Interpolation,
-    padding: Padding,
+    mode: Mode,
+    padding_mode: PaddingMode,
     backend: Backend,
     check_finite: bool,
 ) -> Tensor:
     """Images (N, C, H, W) or volumes (N, C, X, Y, Z) around their origins."""
-    check_options(interpolation, padding)
+    check_options(mode, padding_mode)
     _check_origin(origin, images.shape[0], check_finite)
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
@@ -156,14 +156,14 @@ def _sample(
             grid,
             phase=phase,
             dilation=dilation,
-            interpolation=interpolation,
-            padding=padding,
+            mode=mode,
+            padding_mode=padding_mode,
         )
     if images.dim() == 5:
         slices = fold_slices(images)
-        polar = _sample(slices, origin, grid, phase, dilation, interpolation, padding, "torch", check_finite)
+        polar = _sample(slices, origin, grid, phase, dilation, mode, padding_mode, "torch", check_finite)
         return unfold_slices(polar, images.shape[1])
-    polar = sample_points(images, origin, grid, phase, dilation, interpolation=interpolation, padding=padding)
+    polar = sample_points(images, origin, grid, phase, dilation, mode=mode, padding_mode=padding_mode)
     given = [number.expand(images.shape[0]) for number in (phase, dilation) if isinstance(number, Tensor)]
     return nan_where_broken(polar, origin, *given)
 

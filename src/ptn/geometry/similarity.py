@@ -8,8 +8,8 @@ from torch import Tensor
 from ..errors import InputError
 from .backend import Backend, uses_triton
 from .interpolate import (
-    Interpolation,
-    Padding,
+    Mode,
+    PaddingMode,
     check_images,
     check_options,
     check_size,
@@ -37,8 +37,8 @@ def similarity_warp(
     scale: Tensor | float = 1.0,
     shift_px: Tensor | float = 0.0,
     size: tuple[int, int] | None = None,
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     backend: Backend = "auto",
 ) -> Tensor:
     """Each image turned, scaled and moved: (N, C, H, W) -> (N, C, h, w), `size` = (h, w), by default (H, W).
@@ -62,7 +62,7 @@ def similarity_warp(
     """
     volumes = isinstance(images, Tensor) and images.dim() == 5
     check_images(images, "(N, C, X, Y, Z)" if volumes else "(N, C, H, W)")
-    check_options(interpolation, padding)
+    check_options(mode, padding_mode)
     if size is not None:
         check_size(size)
     dtype = coordinate_dtype(images)
@@ -82,8 +82,8 @@ def similarity_warp(
             scale=factor,
             shift_px=shift,
             size=out,
-            interpolation=interpolation,
-            padding=padding,
+            mode=mode,
+            padding_mode=padding_mode,
         )
     slices = fold_slices(images) if volumes else images
     out_x, out_y = pixel_centre(out)
@@ -98,8 +98,8 @@ def similarity_warp(
         slices,
         cos * x + sin * y + in_x,
         cos * y - sin * x + in_y,
-        interpolation=interpolation,
-        padding=padding,
+        mode=mode,
+        padding_mode=padding_mode,
     )
     warped = nan_where_broken(warped, angle, factor, shift)
     return warped.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2) if volumes else warped

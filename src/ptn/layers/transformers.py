@@ -17,7 +17,7 @@ from ..geometry import (
     similarity_warp,
 )
 from ..geometry.grid import Law
-from ..geometry.interpolate import Interpolation, Padding, check_options, coordinate_dtype
+from ..geometry.interpolate import Mode, PaddingMode, check_options, coordinate_dtype
 from .origin import Location, OriginJitter, OriginPredictor
 
 
@@ -33,16 +33,16 @@ class PolarTransformer(nn.Module):
         predictor: OriginPredictor | None = None,
         *,
         origin_jitter_px: float = 0.0,
-        interpolation: Interpolation = "bilinear",
-        padding: Padding = "zeros",
+        mode: Mode = "bilinear",
+        padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
-        check_options(interpolation, padding)
+        check_options(mode, padding_mode)
         self.grid = grid
         self.predictor = predictor
         self.jitter = OriginJitter(origin_jitter_px)
-        self.interpolation: Interpolation = interpolation
-        self.padding: Padding = padding
+        self.mode: Mode = mode
+        self.padding_mode: PaddingMode = padding_mode
 
     def locate(self, images: Tensor) -> Location:
         """The origin of each image, without jitter, and its heatmap."""
@@ -68,8 +68,8 @@ class PolarTransformer(nn.Module):
             self.grid,
             phase=phase,
             dilation=dilation,
-            interpolation=self.interpolation,
-            padding=self.padding,
+            mode=self.mode,
+            padding_mode=self.padding_mode,
             check_finite=check_finite,
         )
 
@@ -114,8 +114,8 @@ class CylindricalTransformer(nn.Module):
         law: Law = "linear",
         r_max_px: float | None = None,
         origin_jitter_px: float = 0.0,
-        interpolation: Interpolation = "bilinear",
-        padding: Padding = "zeros",
+        mode: Mode = "bilinear",
+        padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
         grid = PolarGrid(
@@ -128,8 +128,8 @@ class CylindricalTransformer(nn.Module):
             grid,
             predictor,
             origin_jitter_px=origin_jitter_px,
-            interpolation=interpolation,
-            padding=padding,
+            mode=mode,
+            padding_mode=padding_mode,
         )
 
     def locate(self, volumes: Tensor) -> Location:
@@ -142,8 +142,8 @@ class CylindricalTransformer(nn.Module):
             volumes,
             axis_xy,
             self.polar.grid,
-            interpolation=self.polar.interpolation,
-            padding=self.polar.padding,
+            mode=self.polar.mode,
+            padding_mode=self.polar.padding_mode,
             check_finite=check_finite,
         )
 
@@ -167,14 +167,14 @@ class SpatialTransformer(nn.Module):
         self,
         localiser: nn.Module,
         *,
-        interpolation: Interpolation = "bilinear",
-        padding: Padding = "zeros",
+        mode: Mode = "bilinear",
+        padding_mode: PaddingMode = "zeros",
     ) -> None:
         super().__init__()
-        check_options(interpolation, padding)
+        check_options(mode, padding_mode)
         self.localiser = localiser
-        self.interpolation: Interpolation = interpolation
-        self.padding: Padding = padding
+        self.mode: Mode = mode
+        self.padding_mode: PaddingMode = padding_mode
 
     def locate(self, images: Tensor) -> Tensor:
         """The pose of each image (N, 4)."""
@@ -192,8 +192,8 @@ class SpatialTransformer(nn.Module):
             rotation=rotation,
             scale=scale,
             shift_px=shift,
-            interpolation=self.interpolation,
-            padding=self.padding,
+            mode=self.mode,
+            padding_mode=self.padding_mode,
         )
 
     def forward(self, images: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 from ..errors import InputError, check_choice
 from ..geometry import PolarGrid
 from ..geometry.grid import Law
-from ..geometry.interpolate import Interpolation, Padding
+from ..geometry.interpolate import Mode, PaddingMode
 from ..layers import (
     Blocks,
     ConvBlock,
@@ -37,7 +37,7 @@ def plain(
     stack: Stack,
     num_classes: int,
     image_size: ImageSize,
-    in_channels: int,
+    in_chans: int,
     kernel: int | None = None,
     dropout: float = 0.0,
 ) -> PlainNetwork:
@@ -46,11 +46,11 @@ def plain(
         stack,
         num_classes=num_classes,
         image_size=image_size,
-        in_channels=in_channels,
+        in_chans=in_chans,
         kernel=kernel,
         dropout=dropout,
     )
-    return PlainNetwork((in_channels, *image_size), classifier)
+    return PlainNetwork((in_chans, *image_size), classifier)
 
 
 def polar(
@@ -59,14 +59,14 @@ def polar(
     origin: Literal["learned", "center"],
     num_classes: int,
     image_size: ImageSize,
-    in_channels: int,
+    in_chans: int,
     angles: int | None = None,
     radii: int | None = None,
     r_min_px: float = 1.0,
     r_max_px: float | None = None,
     law: Law = "log",
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     heatmap: HeatmapActivation = "softplus",
     heatmap_bias: float = 1.0,
     origin_turns: int = 1,
@@ -100,19 +100,19 @@ def polar(
             r_max_px=r_max_px,
             law=law,
         ),
-        make_predictor(stack, in_channels, image_size, activation=heatmap, bias=heatmap_bias, turns=origin_turns)
+        make_predictor(stack, in_chans, image_size, activation=heatmap, bias=heatmap_bias, turns=origin_turns)
         if learned
         else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
-        interpolation=interpolation,
-        padding=padding,
+        mode=mode,
+        padding_mode=padding_mode,
     )
     make = partial(
         make_classifier,
         stack,
         num_classes=num_classes,
         image_size=image_size,
-        in_channels=in_channels,
+        in_chans=in_chans,
         kernel=kernel,
         dropout=dropout,
     )
@@ -120,24 +120,24 @@ def polar(
         raise InputError("stream_dropout is for two streams: set two_stream=True")
     rows = transformer.grid.angles if upright else None
     classifier = make(wrap=wrap, angle_stride=angle_stride, rows=rows)
-    shape = (in_channels, *image_size)
+    shape = (in_chans, *image_size)
     if not two_stream:
         return PolarNetwork(shape, transformer, classifier)
     return TwoStreamNetwork(shape, transformer, classifier, make(), dropout=stream_dropout)
 
 
-def make_predictor(stack: Stack, in_channels: int, image_size: ImageSize, **options: Any) -> OriginPredictor:
+def make_predictor(stack: Stack, in_chans: int, image_size: ImageSize, **options: Any) -> OriginPredictor:
     """The paper's origin predictors, with the `options` of `OriginPredictor`.
 
     Three blocks of 20, stride 2 on the first, on the first two at 96 pixels. Before a ResNet32, 8 residual
     convolutions of 16 behind a stem, stride 2 on the first.
     """
     if stack == "resnet32":
-        body = Blocks(ConvBlock(in_channels, 16), *residual_stage(16, 16, 4, stride=2))
+        body = Blocks(ConvBlock(in_chans, 16), *residual_stage(16, 16, 4, stride=2))
         return OriginPredictor(body, 16, **options)
     halved = min(3, max(1, halvings(image_size)))
     strides = (2,) * halved + (1,) * (3 - halved)
-    channels = (in_channels, 20, 20)
+    channels = (in_chans, 20, 20)
     blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip(channels, strides, strict=True)]
     return OriginPredictor(Blocks(*blocks), 20, **options)
 
@@ -147,36 +147,36 @@ def stn(
     stack: Stack,
     num_classes: int,
     image_size: ImageSize,
-    in_channels: int,
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
+    in_chans: int,
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     kernel: int | None = None,
     dropout: float = 0.0,
 ) -> SpatialNetwork:
     """A spatial transformer over SIM(2), its localiser four blocks of 20 at stride 2 and 20 hidden units."""
     height, width = image_size
-    blocks = [ConvBlock(c, 20, stride=2) for c in (in_channels, 20, 20, 20)]
+    blocks = [ConvBlock(c, 20, stride=2) for c in (in_chans, 20, 20, 20)]
     hidden = nn.Linear(20 * -(-height // 16) * -(-width // 16), 20)
     pose = nn.Linear(20, 4)
     nn.init.zeros_(pose.weight)
     nn.init.zeros_(pose.bias)
     localiser = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
-    transformer = SpatialTransformer(localiser, interpolation=interpolation, padding=padding)
+    transformer = SpatialTransformer(localiser, mode=mode, padding_mode=padding_mode)
     classifier = make_classifier(
         stack,
         num_classes=num_classes,
         image_size=image_size,
-        in_channels=in_channels,
+        in_chans=in_chans,
         kernel=kernel,
         dropout=dropout,
     )
-    return SpatialNetwork((in_channels, *image_size), transformer, classifier)
+    return SpatialNetwork((in_chans, *image_size), transformer, classifier)
 
 
-def voxels(*, num_classes: int, image_size: ImageSize, in_channels: int, dropout: float = 0.0) -> PlainNetwork:
+def voxels(*, num_classes: int, image_size: ImageSize, in_chans: int, dropout: float = 0.0) -> PlainNetwork:
     """The cylindrical network's classifier on the voxels themselves: (N, C, size, size, size) -> logits."""
-    classifier = make_voxel_classifier("plain", num_classes=num_classes, in_channels=in_channels, dropout=dropout)
-    return PlainNetwork((in_channels, *_cube(image_size)), classifier)
+    classifier = make_voxel_classifier("plain", num_classes=num_classes, in_chans=in_chans, dropout=dropout)
+    return PlainNetwork((in_chans, *_cube(image_size)), classifier)
 
 
 def cylindrical(
@@ -184,13 +184,13 @@ def cylindrical(
     stack: VoxelStack,
     num_classes: int,
     image_size: ImageSize,
-    in_channels: int,
+    in_chans: int,
     origin: Literal["learned", "center"] = "learned",
     angles: int | None = None,
     radii: int | None = None,
     r_max_px: float | None = None,
     law: Law = "linear",
-    interpolation: Interpolation = "bilinear",
+    mode: Mode = "bilinear",
     heatmap: HeatmapActivation = "softplus",
     origin_jitter_px: float = 0.0,
     wrap: bool = True,
@@ -205,7 +205,7 @@ def cylindrical(
     cube = _cube(image_size)
     predictor = None
     if origin == "learned":
-        channels = (in_channels * cube[0], 32, 16, 8, 4)
+        channels = (in_chans * cube[0], 32, 16, 8, 4)
         strides = (1 if stack == "plain" else 2, 1, 1, 1)
         sizes = zip(pairwise(channels), strides, strict=True)
         blocks = [ConvBlock(c, d, kernel=5, stride=stride) for (c, d), stride in sizes]
@@ -218,12 +218,12 @@ def cylindrical(
         law=law,
         r_max_px=r_max_px,
         origin_jitter_px=origin_jitter_px,
-        interpolation=interpolation,
+        mode=mode,
     )
     classifier = make_voxel_classifier(
-        stack, num_classes=num_classes, in_channels=in_channels, wrap=wrap, dropout=dropout
+        stack, num_classes=num_classes, in_chans=in_chans, wrap=wrap, dropout=dropout
     )
-    return PolarNetwork((in_channels, *cube), transformer, classifier)
+    return PolarNetwork((in_chans, *cube), transformer, classifier)
 
 
 def _cube(image_size: ImageSize) -> tuple[int, int, int]:

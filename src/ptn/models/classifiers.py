@@ -81,7 +81,7 @@ class ConvStack(nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
+        in_chans: int,
         num_classes: int,
         layers: Layers,
         *,
@@ -94,7 +94,7 @@ class ConvStack(nn.Module):
     ) -> None:
         super().__init__()
         blocks: list[nn.Module] = []
-        channels = in_channels
+        channels = in_chans
         for filters, stride in layers:
             blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=stride, wrap=wrap, dims=dims))
             channels = filters
@@ -124,7 +124,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
+        in_chans: int,
         num_classes: int,
         *,
         stages: Stages = RESNET32,
@@ -137,7 +137,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         channels = stages[0][0]
-        stem = ConvBlock(in_channels, channels, kernel=stem_kernel, stride=stem_stride, wrap=wrap, dims=dims)
+        stem = ConvBlock(in_chans, channels, kernel=stem_kernel, stride=stem_stride, wrap=wrap, dims=dims)
         blocks: list[ResidualBlock] = []
         for index, (width, count) in enumerate(stages):
             stride = 1 if index == 0 else 2
@@ -168,7 +168,7 @@ def rows_left(rows: int, strides: Sequence[Size]) -> int:
 
 
 def residual_stage(
-    in_channels: int,
+    in_chans: int,
     channels: int,
     count: int,
     *,
@@ -177,7 +177,7 @@ def residual_stage(
     dims: Literal[2, 3] = 2,
 ) -> list[ResidualBlock]:
     """`count` residual blocks, the first of which changes width and size."""
-    first = ResidualBlock(in_channels, channels, stride=stride, wrap=wrap, dims=dims)
+    first = ResidualBlock(in_chans, channels, stride=stride, wrap=wrap, dims=dims)
     return [first, *(ResidualBlock(channels, channels, wrap=wrap, dims=dims) for _ in range(count - 1))]
 
 
@@ -186,7 +186,7 @@ def make_classifier(
     *,
     num_classes: int,
     image_size: tuple[int, int],
-    in_channels: int,
+    in_chans: int,
     kernel: int | None = None,
     wrap: bool = False,
     dropout: float = 0.0,
@@ -202,22 +202,22 @@ def make_classifier(
         raise InputError(f"angle_stride must be a whole number of at least 1; got {angle_stride!r}")
     if stack == "resnet32":
         stem_stride = (angle_stride, 1)
-        return ResNet(in_channels, num_classes, stem_stride=stem_stride, wrap=wrap, dropout=dropout, rows=rows)
+        return ResNet(in_chans, num_classes, stem_stride=stem_stride, wrap=wrap, dropout=dropout, rows=rows)
     (filters, stride), *others = stack_layers(stack, image_size)
     along, across = stride if isinstance(stride, tuple) else (stride, stride)
     layers = [(filters, (angle_stride * along, across)), *others]
     size = (5 if stack == "l" else 3) if kernel is None else kernel
-    return ConvStack(in_channels, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout, rows=rows)
+    return ConvStack(in_chans, num_classes, layers, kernel=size, wrap=wrap, dropout=dropout, rows=rows)
 
 
 def make_voxel_classifier(
-    stack: VoxelStack, *, num_classes: int, in_channels: int, wrap: bool = False, dropout: float = 0.0
+    stack: VoxelStack, *, num_classes: int, in_chans: int, wrap: bool = False, dropout: float = 0.0
 ) -> ConvStack | ResNet:
     """The classifier of voxels called `stack`: the paper's eight plain blocks, or residual ones at half size."""
     if stack == "plain":
-        return ConvStack(in_channels, num_classes, VOXEL_LAYERS, head_kernel=1, wrap=wrap, dropout=dropout, dims=3)
+        return ConvStack(in_chans, num_classes, VOXEL_LAYERS, head_kernel=1, wrap=wrap, dropout=dropout, dims=3)
     return ResNet(
-        in_channels,
+        in_chans,
         num_classes,
         stages=VOXEL_STAGES,
         stem_kernel=5,

@@ -53,7 +53,7 @@ def export_onnx(
 
     Normalisation is part of it. ONNX Runtime runs the file on `images` in batches of several sizes, 1 among
     them, and it is put in its place only if all logits are those of the network to `tolerance`. The metadata of
-    the file have "model", "classes" (JSON, if given), "image_size", "in_channels" and "ptn_version", and of a
+    the file have "model", "classes" (JSON, if given), "image_size", "in_chans" and "ptn_version", and of a
     network of this package its "config".
 
     Args:
@@ -154,7 +154,7 @@ def _describe(network: nn.Module, images: Tensor, classes: Sequence[str] | None)
     texts = {
         "model": type(network).__name__,
         "image_size": json.dumps(list(images.shape[2:])),
-        "in_channels": str(images.shape[1]),
+        "in_chans": str(images.shape[1]),
         "ptn_version": __version__,
     }
     if classes is not None:

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from ..device import placement
 from ..errors import InputError
 from ..geometry import wrap_angle
 from ..geometry.interpolate import runs_eagerly
@@ -218,3 +219,10 @@ def _largest_map_bytes(model: nn.Module, images: Tensor) -> int:
         for hook in hooks:
             hook.remove()
     return max(sizes)
+
+
+def prepare_for_inference(model: nn.Module) -> Any:
+    """`for_inference(model)` for networks of this package on a CPU; any other module unchanged."""
+    if isinstance(model, Network | ScoreSum) and placement(model)[0].type == "cpu":
+        return for_inference(model)
+    return model

@@ -82,7 +82,7 @@ class Network(nn.Module, ABC):
         if tuple(images.shape[1:]) != self.input_shape:
             raise InputError(
                 f"this model takes (N, {', '.join(map(str, self.input_shape))}); got {tuple(images.shape)}: "
-                "resize the images, or create the model with other image_size and in_channels"
+                "resize the images, or create the model with other image_size and in_chans"
             )
 
     def explain(self, images: Tensor) -> Explanation:

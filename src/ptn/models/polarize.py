@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from ..errors import InputError, check_choice
 from ..geometry import PolarGrid
 from ..geometry.grid import Law
-from ..geometry.interpolate import Interpolation, Padding
+from ..geometry.interpolate import Mode, PaddingMode
 from ..layers import PolarTransformer
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from ..layers.origin import HeatmapActivation
@@ -69,15 +69,15 @@ def polarize(
     backbone: nn.Module,
     *,
     image_size: int | tuple[int, int],
-    in_channels: int = 3,
+    in_chans: int = 3,
     angles: int | None = None,
     radii: int | None = None,
     origin: Origin = "learned",
     r_min_px: float = 1.0,
     r_max_px: float | None = None,
     law: Law = "log",
-    interpolation: Interpolation = "bilinear",
-    padding: Padding = "zeros",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     heatmap: HeatmapActivation = "softplus",
     origin_jitter_px: float | None = None,
     layout: Layout | None = None,
@@ -112,7 +112,7 @@ def polarize(
     layers = wrap_network(wrapped)
     if layout is None:
         try:
-            layout = find_layout(wrapped, layers, size, in_channels, angles, radii)
+            layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
         except CannotTurnError as error:
             if (culprit := position_parameter(wrapped)) is None:
                 raise
@@ -123,12 +123,12 @@ def polarize(
     learned = origin == "learned"
     transformer = PolarTransformer(
         PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
-        make_predictor("b", in_channels, size, activation=heatmap) if learned else None,
+        make_predictor("b", in_chans, size, activation=heatmap) if learned else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
-        interpolation=interpolation,
-        padding=padding,
+        mode=mode,
+        padding_mode=padding_mode,
     )
-    network = PolarizedNetwork((in_channels, *size), transformer, wrapped, layout)
+    network = PolarizedNetwork((in_chans, *size), transformer, wrapped, layout)
     normalize_as_trained(network, backbone)
     return network.to(example.device, example.dtype).train(backbone.training)
 
@@ -162,7 +162,7 @@ def find_layout(
     wrapped: nn.Module,
     layers: Collection[nn.Module],
     size: tuple[int, int],
-    in_channels: int,
+    in_chans: int,
     angles: int | None = None,
     radii: int | None = None,
 ) -> Layout:
@@ -171,7 +171,7 @@ def find_layout(
     PolarGrid(angles or 1, columns)  # says what is wrong with them
     kind = type(wrapped).__name__
     odd = math.lcm(*(stride // (stride & -stride) for stride in map(angular_stride, layers)))
-    blank = _example(wrapped).new_zeros(1, in_channels, 128 * odd, columns)
+    blank = _example(wrapped).new_zeros(1, in_chans, 128 * odd, columns)
     least = measure_stride(wrapped, layers, blank)
     # turns show on few columns as well as on many, and sooner
     width = least if least < columns and can_run(wrapped, blank[..., :least]) else columns
@@ -182,7 +182,7 @@ def find_layout(
             rows = angles
         elif angles is not None and stride > least:
             break
-        turn = Turn(wrapped, in_channels, (rows, width), stride)
+        turn = Turn(wrapped, in_chans, (rows, width), stride)
         feature_layer = turn.find_features()
         if feature_layer is None:
             continue

@@ -41,7 +41,7 @@ def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) ->
         scale=scale,
         shift_px=torch.stack(((2 * x - 1) * room, (2 * y - 1) * room), dim=1),
         size=(height, width),
-        padding="border",
+        padding_mode="border",
     )
     patches = patches.expand(-1, channels, -1, -1).contiguous()
     if len(size) == 2:

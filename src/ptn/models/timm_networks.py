@@ -32,7 +32,7 @@ def timm_options(name: str) -> list[str]:
     builder: Callable[..., Network] = plain_timm_network
     if name.startswith(PREFIX):
         builder = polarize
-    given = ("backbone", "architecture", "num_classes", "image_size", "in_channels", "tag")
+    given = ("backbone", "architecture", "num_classes", "image_size", "in_chans", "tag")
     return [option for option in inspect.signature(builder).parameters if option not in given]
 
 
@@ -47,7 +47,7 @@ def timm_network(
     *,
     num_classes: int,
     image_size: tuple[int, int],
-    in_channels: int,
+    in_chans: int,
     tag: str | None = None,
     layout: dict[str, Any] | None = None,
     **options: Any,
@@ -56,12 +56,12 @@ def timm_network(
 
     `layout` is what an earlier network of the same name and size has found: its `Layout` as a dictionary.
     """
-    backbone = _timm_backbone(architecture, num_classes, in_channels, tag)
+    backbone = _timm_backbone(architecture, num_classes, in_chans, tag)
     try:
         known = None if layout is None else Layout(**layout)
     except TypeError as error:
         raise InputError(f"layout must be what an earlier network of the same name has; got {layout!r}") from error
-    return polarize(backbone, image_size=image_size, in_channels=in_channels, layout=known, **options)
+    return polarize(backbone, image_size=image_size, in_chans=in_chans, layout=known, **options)
 
 
 class BackboneNetwork(Network):
@@ -89,15 +89,15 @@ def plain_timm_network(
     *,
     num_classes: int,
     image_size: tuple[int, int],
-    in_channels: int,
+    in_chans: int,
     tag: str | None = None,
     upsample: float = 1.0,
 ) -> BackboneNetwork:
     """timm's `architecture` on images enlarged `upsample` times, for those smaller than it was made for."""
     if not upsample >= 1:
         raise InputError(f"upsample must be at least 1; got {upsample}")
-    backbone = _timm_backbone(architecture, num_classes, in_channels, tag)
-    network = BackboneNetwork((in_channels, *image_size), backbone, upsample)
+    backbone = _timm_backbone(architecture, num_classes, in_chans, tag)
+    network = BackboneNetwork((in_chans, *image_size), backbone, upsample)
     normalize_as_trained(network, backbone)
     return network
 
@@ -115,12 +115,12 @@ def _find(architecture: str) -> Any:
     return timm
 
 
-def _timm_backbone(architecture: str, num_classes: int, in_channels: int, tag: str | None) -> nn.Module:
+def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str | None) -> nn.Module:
     timm = _find(architecture)
     name = architecture if tag is None else f"{architecture}.{tag}"
     try:
         backbone: nn.Module = timm.create_model(
-            name, pretrained=tag is not None, num_classes=num_classes, in_chans=in_channels
+            name, pretrained=tag is not None, num_classes=num_classes, in_chans=in_chans
         )
     except Exception as error:  # whatever timm and the network it loads from may raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__

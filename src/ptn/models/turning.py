@@ -127,7 +127,7 @@ class _Watch:
             kind, shape = type(self.network).__name__, tuple(images.shape[1:])
             raise CannotTurnError(
                 f"cannot polarize {kind}: polar images {shape} fail in {where}: {reason}; "
-                "give other angles, radii or in_channels, or a backbone that takes images of any size"
+                "give other angles, radii or in_chans, or a backbone that takes images of any size"
             ) from error
         finally:
             for handle in handles:

@@ -55,11 +55,11 @@ class ModelConfig:
     name: str
     num_classes: int = 10
     image_size: tuple[int, int] = (28, 28)
-    in_channels: int = 1
+    in_chans: int = 1
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "in_channels"):
+        for name in ("num_classes", "in_chans"):
             if not _is_whole(getattr(self, name), least=1):
                 raise InputError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
         if not (len(self.image_size) == 2 and all(_is_whole(side, least=4) for side in self.image_size)):
@@ -86,7 +86,7 @@ def list_options(name: str) -> list[str]:
     builder = _builder(name)
     # what the registry binds is what makes the name: not for the caller to change
     bound = builder.keywords if isinstance(builder, partial) else {}
-    fixed = {"num_classes", "image_size", "in_channels", *bound}
+    fixed = {"num_classes", "image_size", "in_chans", *bound}
     return [option for option in inspect.signature(builder).parameters if option not in fixed]
 
 
@@ -104,7 +104,7 @@ def create_model(
     *,
     num_classes: int | None = None,
     image_size: int | tuple[int, int] | None = None,
-    in_channels: int | None = None,
+    in_chans: int | None = None,
     pretrained: str | Path | None = None,
     **options: Any,
 ) -> Model:
@@ -114,7 +114,7 @@ def create_model(
         num_classes: None takes what the pretrained weights have, else 10.
         image_size: a number or (H, W), for voxels the side of the cube; None takes what the weights have, else 28.
             Weights for another size load, as a place to start training from.
-        in_channels: None takes what the weights have, else 1.
+        in_chans: None takes what the weights have, else 1.
         pretrained: a tag of shipped weights ("rotmnist", also as part of the name: "ptn_b.rotmnist"), or the
             path of a `.safetensors` file that `save_weights` wrote. Another number of classes than theirs
             gets a fresh final layer.
@@ -132,7 +132,7 @@ def create_model(
     for option in options:
         if option not in known:
             raise unknown_name(f"option of {name}", option, known)
-    given: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels}
+    given: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans}
     given = {key: _plain(value) for key, value in given.items() if value is not None}
     if image_size is not None:
         sides = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
@@ -181,7 +181,7 @@ def build(config: ModelConfig, *, tag: str | None = None) -> Model:
     size: dict[str, Any] = {
         "num_classes": config.num_classes,
         "image_size": config.image_size,
-        "in_channels": config.in_channels,
+        "in_chans": config.in_chans,
     }
     model: Model
     if config.name in _SUMS:

@@ -32,8 +32,8 @@ def join(device: torch.device) -> Parallel:
     fabric.launch()
     shard = Shard(fabric.global_rank, fabric.world_size)
 
-    def wrap(model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
-        return fabric.setup(model, optimiser)
+    def wrap(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+        return fabric.setup(model, optimizer)
 
     def anyone(says_yes: bool) -> bool:
         votes = torch.tensor(float(says_yes), device=fabric.device)

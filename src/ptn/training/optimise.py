@@ -1,4 +1,4 @@
-"""Optimiser, learning rate and averaged weights, in a form that a CUDA graph can capture."""
+"""Optimizer, learning rate and averaged weights, in a form that a CUDA graph can capture."""
 
 import math
 
@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from ..layers import OriginPredictor
-from .recipe import OptimiserSpec, ScheduleSpec
+from .recipe import OptimizerSpec, ScheduleSpec
 
 
-def make_optimiser(
-    model: nn.Module, spec: OptimiserSpec, lr: Tensor, origin_lr: Tensor | None = None
+def make_optimizer(
+    model: nn.Module, spec: OptimizerSpec, lr: Tensor, origin_lr: Tensor | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser of `spec`, its rate read from the tensor `lr` at every step, that of origin predictors from
+    """The optimizer of `spec`, its rate read from the tensor `lr` at every step, that of origin predictors from
     `origin_lr` where they have their own."""
     decayed, spared = split_for_decay(model) if spec.weight_decay else ([], list(model.parameters()))
     predicting = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.parameters()}

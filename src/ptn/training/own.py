@@ -6,7 +6,7 @@ from ..data.folder import list_images
 from ..errors import InputError, unknown_name
 from ..models import list_models
 from ..models.timm_networks import check_timm, is_timm
-from .recipe import AugmentSpec, DataSpec, ModelSpec, OptimiserSpec, Recipe, ScheduleSpec
+from .recipe import AugmentSpec, DataSpec, ModelSpec, OptimizerSpec, Recipe, ScheduleSpec
 
 STEPS = 3000
 """About how long a network is trained on a folder, whatever its size."""
@@ -32,9 +32,9 @@ def folder_recipe(root: Path, *, model: str = "ptn_b", image_size: int = 64) -> 
         data=DataSpec("folder", valid="valid", options=options),
         model=ModelSpec(model),
         # deep networks, and those that were trained before, learn at a lower rate
-        optimiser=OptimiserSpec(lr=0.001 if is_timm(model) else 0.01),
+        optimizer=OptimizerSpec(lr=0.001 if is_timm(model) else 0.01),
         schedule=ScheduleSpec("cosine", warmup=0.05),
-        augment=AugmentSpec(rotation_deg=180.0, interpolation="bicubic"),
+        augment=AugmentSpec(rotation_deg=180.0, mode="bicubic"),
         epochs=min(200, max(10, STEPS * batch // max(1, count))),
         batch=batch,
         label_smoothing=0.1,

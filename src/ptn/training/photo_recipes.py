@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .recipe import FORMS, AugmentSpec, DataSpec, Form, ModelSpec, OptimiserSpec, Recipe, Row, ScheduleSpec
+from .recipe import FORMS, AugmentSpec, DataSpec, Form, ModelSpec, OptimizerSpec, Recipe, Row, ScheduleSpec
 from .settings import override
 
 SETS = ("svhn", "rotsvhn", "svhn-minus", "rotsvhn-minus")
@@ -41,14 +41,14 @@ TRIALS: dict[str, Trial] = {
     "r_min 2 px": Trial(_options(r_min_px=2.0), ("modern",)),
     "r_min 3 px": Trial(_options(r_min_px=3.0), ("modern",)),
     "linear radius": Trial(_options(law="linear")),
-    "edge repeated": Trial(_options(padding="border"), ("paper",)),
+    "edge repeated": Trial(_options(padding_mode="border"), ("paper",)),
     "no wrap padding": Trial(_options(wrap=False), ("paper",)),
     "upright": Trial(_options(upright=True), ("modern",)),
     "upright, 64 angles throughout": Trial(_options(upright=True, angles=64), ("modern",)),
     "upright, linear radius": Trial(_options(upright=True, law="linear"), ("modern",)),
     "upright, two-stream": Trial(_UPRIGHT_TWO_STREAM, ("modern",)),
     "two-stream": Trial(_TWO_STREAM, ("paper",)),
-    "two-stream, half the rate": Trial({**_TWO_STREAM, "optimiser.lr": 0.05}, ("modern",)),
+    "two-stream, half the rate": Trial({**_TWO_STREAM, "optimizer.lr": 0.05}, ("modern",)),
     "two-stream, half the time one": Trial(_options(two_stream=True, stream_dropout=0.5), ("modern",)),
     "jitter ½ px": Trial({"origin_jitter_px": 0.5}, ("modern",)),
     "jitter fades": Trial({"schedule.jitter_fade": 0.5}, ("modern",)),
@@ -101,7 +101,7 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
         model=ModelSpec(model, {"heatmap": "linear"} if ptn else {}),
         form=form,
         rows=(Row("svhn", TITLES[model]),),
-        optimiser=OptimiserSpec("sgd", lr=0.1, weight_decay=1e-4),
+        optimizer=OptimizerSpec("sgd", lr=0.1, weight_decay=1e-4),
         # at 0.1 from the start, neither network learns more than how frequent classes are; He et al. warm up then
         schedule=ScheduleSpec("steps", warmup=0.1),
         epochs=30,
@@ -115,15 +115,15 @@ def _plain(dataset: str, model: str, form: Form) -> Recipe:
         recipe,
         data=DataSpec(dataset, options=_TILES if upright else {}),
         model=ModelSpec(model, _MODERN_PTN if ptn else {}),
-        optimiser=OptimiserSpec("sgd", lr=0.1, weight_decay=5e-4),
+        optimizer=OptimizerSpec("sgd", lr=0.1, weight_decay=5e-4),
         schedule=ScheduleSpec("cosine", warmup=0.05),
         augment=AugmentSpec(
             rotation_deg=10.0 if upright else 0.0,
             scale=(0.9, 1.1),
             shift_px=2.0,
-            interpolation="bicubic",
+            mode="bicubic",
             crop_px=32 if upright else None,
-            padding="border",
+            padding_mode="border",
             **_LIGHT,
         ),
         epochs=40,
@@ -137,7 +137,7 @@ def _is_turned(dataset: str) -> bool:
 def _turned_anew(model: str, form: Form) -> Recipe:
     """On ROTSVHN, turned by another angle in every epoch, from the upright tiles."""
     recipe = _plain("rotsvhn", model, form)
-    turned: dict[str, Any] = {"rotation_deg": 180.0, "interpolation": "bicubic", "crop_px": 32}
+    turned: dict[str, Any] = {"rotation_deg": 180.0, "mode": "bicubic", "crop_px": 32}
     return replace(
         recipe,
         name=f"{recipe.name}+",

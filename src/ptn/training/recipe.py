@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..data.augment import disturb, draw_warp, noise_per_image
 from ..data.recolour import NUMBERS, recolour
+from ..device import PRECISIONS, Precision
 from ..errors import InputError, check_choice
-from ..evaluation.compute import PRECISIONS, Precision
 from ..geometry import Warp, similarity_warp
-from ..geometry.interpolate import INTERPOLATIONS, PADDINGS, Interpolation, Padding
+from ..geometry.interpolate import MODES, PADDING_MODES, Mode, PaddingMode
 
 Form = Literal["paper", "modern", "own"]
 FORMS: tuple[Form, ...] = ("paper", "modern")
@@ -67,7 +67,7 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
-class OptimiserSpec:
+class OptimizerSpec:
     """How weights follow gradients. Weight decay spares norms, biases and the heatmap layer."""
 
     kind: Literal["adam", "sgd"] = "adam"
@@ -76,10 +76,10 @@ class OptimiserSpec:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("optimiser", self.kind, ("adam", "sgd"))
-        _check("optimiser.lr", self.lr, self.lr > 0, "positive")
-        _check("optimiser.weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0")
-        _check("optimiser.momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
+        check_choice("optimizer", self.kind, ("adam", "sgd"))
+        _check("optimizer.lr", self.lr, self.lr > 0, "positive")
+        _check("optimizer.weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0")
+        _check("optimizer.momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ class AugmentSpec:
     z_scale: tuple[float, float] = (1.0, 1.0)
     z_shift_px: float = 0.0
     jitter: float = 0.0
-    interpolation: Interpolation = "bilinear"
+    mode: Mode = "bilinear"
     composed: bool = False
     crop_px: int | None = None
-    padding: Padding = "zeros"
+    padding_mode: PaddingMode = "zeros"
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
@@ -137,8 +137,8 @@ class AugmentSpec:
     cutout_px: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        check_choice("padding", self.padding, PADDINGS)
+        check_choice("mode", self.mode, MODES)
+        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
         for name in ("scale", "stretch", "z_scale"):
             smallest, largest = getattr(self, name)
             given = (smallest, largest)
@@ -155,7 +155,7 @@ class AugmentSpec:
 
     @property
     def active(self) -> bool:
-        return self != AugmentSpec(interpolation=self.interpolation, composed=self.composed, padding=self.padding)
+        return self != AugmentSpec(mode=self.mode, composed=self.composed, padding_mode=self.padding_mode)
 
     @property
     def disturbances(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class AugmentSpec:
         warp = draw_warp(moves, rotation_deg=self.rotation_deg, scale=self.scale, shift_px=self.shift_px)
         if not self.composed:
             size = None if self.crop_px is None else (self.crop_px, self.crop_px)
-            options: Any = {"size": size, "interpolation": self.interpolation, "padding": self.padding}
+            options: Any = {"size": size, "mode": self.mode, "padding_mode": self.padding_mode}
             images = similarity_warp(images, **warp._asdict(), **options)
         if painted:
             images = recolour(images, paints, **self.recolouring)
@@ -191,7 +191,7 @@ class AugmentSpec:
 
 
 # those that recipes had from the start, and that every hash has seen
-_FIRST_AUGMENTATIONS = {"rotation_deg", "scale", "shift_px", "interpolation"}
+_FIRST_AUGMENTATIONS = {"rotation_deg", "scale", "shift_px", "mode"}
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Recipe:
     model: ModelSpec
     form: Form = "own"
     rows: tuple[Row, ...] = ()
-    optimiser: OptimiserSpec = OptimiserSpec()
+    optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     augment: AugmentSpec = AugmentSpec()
     epochs: int = 100

@@ -16,7 +16,7 @@ from .recipe import (
     DataSpec,
     Form,
     ModelSpec,
-    OptimiserSpec,
+    OptimizerSpec,
     Recipe,
     Row,
     ScheduleSpec,
@@ -35,13 +35,13 @@ VOTES = 9
 columns of the last feature maps, 45° apart; by steps of 45° it would be nine times, but for rounding, the same."""
 
 _TURNS = {
-    "paper": AugmentSpec(rotation_deg=180.0, interpolation="nearest"),
-    "modern": AugmentSpec(rotation_deg=180.0, interpolation="bicubic"),
+    "paper": AugmentSpec(rotation_deg=180.0, mode="nearest"),
+    "modern": AugmentSpec(rotation_deg=180.0, mode="bicubic"),
 }
 # where digits are turned by less than half a circle, an upside-down 6 is a 9: what is added is small
 _SMALL_CHANGES = {
-    "mnist-r": AugmentSpec(rotation_deg=30.0, interpolation="bicubic"),
-    "mnist-rts": AugmentSpec(rotation_deg=15.0, scale=(0.9, 1.1), shift_px=2.0, interpolation="bicubic"),
+    "mnist-r": AugmentSpec(rotation_deg=30.0, mode="bicubic"),
+    "mnist-rts": AugmentSpec(rotation_deg=15.0, scale=(0.9, 1.1), shift_px=2.0, mode="bicubic"),
 }
 _TITLES = {"ptn": "PTN", "pcnn": "PCNN", "ccnn": "CCNN", "stn": "STN"}
 
@@ -122,7 +122,7 @@ def _digit_recipe(dataset: str, model: str, form: Form, *, turned: bool, **chang
             recipe = replace(recipe, origin_jitter_px=3.0)
         recipe = replace(
             recipe,
-            optimiser=OptimiserSpec(lr=0.005),
+            optimizer=OptimizerSpec(lr=0.005),
             schedule=ScheduleSpec("cosine", origin_delay=delay, jitter_fade=fade),
             epochs=min(epochs, 200),
             augment=_SMALL_CHANGES.get(dataset, recipe.augment),
@@ -224,7 +224,7 @@ def _voxels() -> Iterator[Recipe]:
         model=ModelSpec("cylindrical", {"heatmap": "linear"}),
         form="paper",
         rows=(Row("modelnet40", "Cylindrical Transformer"),),
-        optimiser=OptimiserSpec(lr=1e-3),
+        optimizer=OptimizerSpec(lr=1e-3),
         schedule=ScheduleSpec("cosine"),
         augment=AugmentSpec(rotation_deg=180.0),
         epochs=80,
@@ -269,7 +269,7 @@ def _voxels() -> Iterator[Recipe]:
         model=ModelSpec("cylindrical_l"),
         form="modern",
         rows=(Row("modelnet40", strong), Row("modelnet40", f"{strong}+vote", VOTES)),
-        optimiser=OptimiserSpec(lr=1e-3, weight_decay=0.02),
+        optimizer=OptimizerSpec(lr=1e-3, weight_decay=0.02),
         schedule=ScheduleSpec("cosine", warmup=0.05),
         augment=AugmentSpec(
             rotation_deg=180.0,
@@ -279,7 +279,7 @@ def _voxels() -> Iterator[Recipe]:
             z_scale=(0.85, 1.15),
             z_shift_px=2.0,
             jitter=0.02,
-            interpolation="bicubic",
+            mode="bicubic",
         ),
         epochs=80,
         origin_jitter_px=1.0,

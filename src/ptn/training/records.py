@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import os
-import platform
 import subprocess
 import types
 import typing
@@ -14,8 +13,6 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-
-import torch
 
 from ..errors import InputError, unknown_name
 from ..files import make_folder
@@ -137,24 +134,6 @@ def git_commit(folder: Path | None = None) -> str:
         return _git(folder, "describe", "--always", "--dirty", "--exclude=*") if tracked else "unknown"
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-def describe_device(device: torch.device) -> str:
-    """The hardware in words: "NVIDIA H200", "Intel Xeon … (CPU, 2 threads)"."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    if device.type == "cpu":
-        return f"{_processor()} (CPU, {torch.get_num_threads()} threads)"
-    return f"{_processor()} ({device.type})"
-
-
-def _processor() -> str:
-    details = Path("/proc/cpuinfo")
-    if details.exists():
-        for line in details.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _git(folder: Path, *arguments: str) -> str:

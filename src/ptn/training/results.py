@@ -12,11 +12,12 @@ from torch import Tensor
 
 from ..data import Dataset, VoxelDataset, load_dataset
 from ..data.subset import subset
+from ..device import describe_device
 from ..evaluation import AZIMUTHS, accuracy_by_azimuth, evaluate, origin_error_px, origins_from_middle_px, scores
 from ..layers import PolarTransformer
 from ..models import Model, Network, count_parameters, save_weights
 from .recipe import Recipe, Row
-from .records import Record, describe_device, git_commit
+from .records import Record, git_commit
 from .trainer import Run
 
 

@@ -33,7 +33,7 @@ def _merged(defaults: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
-    """`recipe` with dotted keys set: {"optimiser.lr": 0.005, "model.options.heatmap": "linear"}.
+    """`recipe` with dotted keys set: {"optimizer.lr": 0.005, "model.options.heatmap": "linear"}.
 
     A recipe that trains differently is the caller's own: it no longer fills rows of the paper's tables.
     """
@@ -46,10 +46,10 @@ def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """ "optimiser.lr=0.005" -> ("optimiser.lr", 0.005). The value is JSON, True, False, None, or else a string."""
+    """ "optimizer.lr=0.005" -> ("optimizer.lr", 0.005). The value is JSON, True, False, None, or else a string."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise InputError(f"a setting looks like optimiser.lr=0.005; got {text!r}")
+        raise InputError(f"a setting looks like optimizer.lr=0.005; got {text!r}")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..layers import OriginJitter, random_layers
 from .batches import Batches
-from .optimise import AveragedWeights, learning_rates, make_optimiser
+from .optimise import AveragedWeights, learning_rates, make_optimizer
 from .recipe import Recipe
 
 
@@ -25,7 +25,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Parallel:
-    """What sharing a run takes: this process's shard and device, how network and optimiser are wrapped, how
+    """What sharing a run takes: this process's shard and device, how network and optimizer are wrapped, how
     gradients flow, how to wait for the others, whether any of them says yes, and how this process ends."""
 
     shard: Shard
@@ -61,18 +61,18 @@ class TrainingStep:
         self.device = device
         self.shard = parallel.shard if parallel else Shard()
         self.model = model
-        rates = learning_rates(recipe.schedule, recipe.optimiser.lr, recipe.epochs * batches.steps)
+        rates = learning_rates(recipe.schedule, recipe.optimizer.lr, recipe.epochs * batches.steps)
         self.rates, self.planned_rates = rates.to(device), rates.tolist()
-        self.lr = torch.tensor(recipe.optimiser.lr, device=device)
+        self.lr = torch.tensor(recipe.optimizer.lr, device=device)
         self.delay = round(recipe.schedule.origin_delay * len(self.rates))
         self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
-        self.optimiser = make_optimiser(model, recipe.optimiser, self.lr, self.origin_lr)
-        self._allocate_optimiser_state()
+        self.optimizer = make_optimizer(model, recipe.optimizer, self.lr, self.origin_lr)
+        self._allocate_optimizer_state()
         self.average = AveragedWeights(model, recipe.ema) if recipe.ema else None
         # what they are called through: themselves, or wrapped for several processes
-        self.network, self.stepper = model, self.optimiser
+        self.network, self.stepper = model, self.optimizer
         if parallel:
-            self.network, self.stepper = parallel.wrap(model, self.optimiser)
+            self.network, self.stepper = parallel.wrap(model, self.optimizer)
         self.backward: Callable[[Tensor], None] = parallel.backward if parallel else torch.Tensor.backward
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
         self.noise = self._make_noise(batch)
@@ -109,7 +109,7 @@ class TrainingStep:
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         # cuBLAS keeps a workspace for each stream and drops it with any graph captured there, others that use it
         # notwithstanding; made anew while capturing, it lies in the memory of this graph, and nobody may keep it
         torch._C._cuda_clearCublasWorkspaces()
@@ -137,22 +137,22 @@ class TrainingStep:
         held = {f"model.{key}": value for key, value in self.model.state_dict().items()}
         if self.average is not None:
             held |= {f"average.{key}": value for key, value in self.average.shadow.items()}
-        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for index, parameter in enumerate(parameters):
-            for key, value in self.optimiser.state.get(parameter, {}).items():
-                held[f"optimiser.{index}.{key}"] = value
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                held[f"optimizer.{index}.{key}"] = value
         loss_sum = self.loss_sum[0]  # without dimensions, as checkpoints have always had it
         held |= {"count": self.count, "loss_sum": loss_sum, "wrong": self.wrong, "first_bad": self.first_bad}
         return held
 
-    def _allocate_optimiser_state(self) -> None:
-        """Let the optimiser make what it keeps, which it does at its first step: one that changes nothing."""
+    def _allocate_optimizer_state(self) -> None:
+        """Let the optimizer make what it keeps, which it does at its first step: one that changes nothing."""
         self.lr.zero_()
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        for state in self.optimiser.state.values():
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        for state in self.optimizer.state.values():
             for value in state.values():
                 value.zero_()
 
@@ -175,7 +175,7 @@ class TrainingStep:
         self.numbers.uniform_(generator=self.generator)
         images, labels = self._begin(self)
         loss, wrong = self._classify(self.network, images, labels, self.noise, self.recipe)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         self.backward(loss)
         self.stepper.step()
         if self.average is not None:

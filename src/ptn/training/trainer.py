@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset, VoxelDataset
+from ..device import set_float32
 from ..errors import InputError
 from ..evaluation import evaluate
-from ..evaluation.compute import set_float32
 from ..layers import PolarTransformer, fuse_blocks
 from ..models import Model, Network, PolarNetwork, create_model, list_options
 from ..models.inference import put_channels_last
@@ -153,7 +153,7 @@ class Run:
     def release(self) -> None:
         """Give back the memory of the captured step, with gradients and all between; what was learned stays."""
         self.step.graph = None
-        self.step.optimiser.zero_grad(set_to_none=True)
+        self.step.optimizer.zero_grad(set_to_none=True)
 
     # --- what survives a stop
 
@@ -213,7 +213,7 @@ class Run:
             rate = self.step.planned_rates[first_bad]
             raise RunFailedError(
                 f"the loss is not finite at step {first_bad} "
-                f"(epoch {first_bad // seen + 1}, learning rate {rate:g}): lower optimiser.lr"
+                f"(epoch {first_bad // seen + 1}, learning rate {rate:g}): lower optimizer.lr"
             )
         rate = self.step.planned_rates[self.epoch * seen - 1]
         progress = Progress(self.epoch, loss / seen, 100 * wrong / (seen * self.batch), rate)
@@ -284,7 +284,7 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
             recipe.model.name,
             num_classes=len(train.classes),
             image_size=(height, width),
-            in_channels=channels,
+            in_chans=channels,
             **options,
         )
     if recipe.augment.composed and not (

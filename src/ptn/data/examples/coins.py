@@ -65,7 +65,7 @@ def draw_coins(name: str, split: str, count: int, generator: torch.Generator) ->
         scale=_FINER * reach / radius,
         shift_px=_FINER * ((SIZE / 2 - reach)[:, None] * (2 * draws[2:].T - 1)),
         size=(_FINER * SIZE, _FINER * SIZE),
-        interpolation="bicubic",
+        mode="bicubic",
     )
     light, cover = F.avg_pool2d(layers, _FINER).clamp(0, 1).unbind(dim=1)
     return light + (1 - cover) * ground
@@ -97,7 +97,7 @@ def find_outline(picture: Tensor, place: Place) -> Tensor:
     height, width = picture.shape
     grid = PolarGrid(_ANGLES, 4 * place.reach, r_max_px=place.reach, law="linear")
     origin = torch.tensor([[(2 * place.x + 1) / width - 1, (2 * place.y + 1) / height - 1]], dtype=picture.dtype)
-    polar = polar_sample(picture[None, None], origin, grid, interpolation="bicubic")[0, 0]
+    polar = polar_sample(picture[None, None], origin, grid, mode="bicubic")[0, 0]
     coin = polar[:, : 2 * place.reach].median()
     ground = polar[:, -8:].mean(dim=1, keepdim=True)
     bright = polar >= (coin + ground) / 2

@@ -59,6 +59,6 @@ def cut_patches(ground: Tensor, count: int, strip: tuple[int, int], generator: t
         scale=scale,
         shift_px=shift,
         size=(SIZE, SIZE),
-        interpolation="bicubic",
+        mode="bicubic",
     )
     return patches[:, 0]

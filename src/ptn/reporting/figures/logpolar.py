@@ -58,9 +58,9 @@ def dilate(digit: Tensor, factors: Sequence[float] = DILATIONS) -> Transformed:
 def _transform(digit: Tensor, rotation: Tensor, scale: Tensor, kind: str, amounts: Sequence[float]) -> Transformed:
     grid = PolarGrid(CANVAS, CANVAS)
     copies = digit.double().expand(len(amounts), 1, *digit.shape)
-    images = similarity_warp(
-        copies, rotation=rotation, scale=scale, size=(CANVAS, CANVAS), interpolation="bicubic"
-    ).clamp(0, 1)
+    images = similarity_warp(copies, rotation=rotation, scale=scale, size=(CANVAS, CANVAS), mode="bicubic").clamp(
+        0, 1
+    )
     polar = polar_sample(images, torch.zeros(len(amounts), 2, dtype=torch.float64), grid)
     found = measure_shift(polar[:1].expand_as(polar), polar)
     per_log_scale = CANVAS / math.log(grid.outer_radius((CANVAS, CANVAS)) / grid.r_min_px)

@@ -77,7 +77,7 @@ def film(digit: Tensor, model: Model | None = None, *, classes: Sequence[str] = 
     unit = min(size) / SIZE
     warp = Warp(warp.rotation, warp.scale * unit, warp.shift_px * unit)
     copies = digit.double().expand(len(kinds), 1, *digit.shape)
-    images = similarity_warp(copies, size=size, interpolation="bicubic", **warp._asdict()).clamp(0, 1).float()
+    images = similarity_warp(copies, size=size, mode="bicubic", **warp._asdict()).clamp(0, 1).float()
     if model is None:
         origins, grid = (2 * warp.shift_px / SIZE).float(), PolarGrid(*size)
         return Frames(kinds, warp, images[:, 0], origins, polar_sample(images, origins, grid)[:, 0], grid, None)

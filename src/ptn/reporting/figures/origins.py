@@ -11,9 +11,9 @@ from ...data import Dataset
 from ...data.subset import subset
 from ...errors import InputError
 from ...evaluation import origins_from_middle_px
-from ...evaluation.compute import made_ready
 from ...geometry import origin_px
 from ...models import Explanation, Model
+from ...models.inference import prepare_for_inference
 from .rotsvhn import sharpest
 from .style import BLUE, GREEN, VERMILION, YELLOW, save
 
@@ -44,7 +44,9 @@ def draw(model: Model, title: str, digits: Dataset, path: Path) -> dict[str, flo
     chosen = sharpest(digits, beside > 0, _COLUMNS)
     figure = Figure(figsize=(11.5, 6.6), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
-    _draw_digits(parts[0], made_ready(model).explain(digits.images[chosen].float() / 255), digits, chosen)
+    _draw_digits(
+        parts[0], prepare_for_inference(model).explain(digits.images[chosen].float() / 255), digits, chosen
+    )
     some = torch.linspace(0, len(digits) - 1, min(_AT_MOST, len(digits))).long()
     distance = origins_from_middle_px(model, subset(digits, some)).norm(dim=1)
     medians = _draw_distances(parts[1], distance, beside[some])

@@ -36,7 +36,7 @@ def accuracy_by_angle(
     """The accuracy in % on images (N, C, H, W) in [0, 1] turned about their middle by each angle."""
     accuracies = []
     for angle in degrees:
-        turned = similarity_warp(images, rotation=math.radians(angle), interpolation="bicubic").clamp(0, 1)
+        turned = similarity_warp(images, rotation=math.radians(angle), mode="bicubic").clamp(0, 1)
         right = scores(model, turned).argmax(dim=1) == labels
         accuracies.append(100 * float(right.double().mean()))
     return accuracies

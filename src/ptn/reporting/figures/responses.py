@@ -119,7 +119,7 @@ def respond_everywhere(digit: Tensor, kernel: Filter, *, turn: float = TURN, sca
     """What `digit` (H, W), and the same turned and scaled, answer to `kernel` at every turn and scale."""
     images = torch.stack((_on_canvas(digit), _on_canvas(digit, turn=turn, scale=scale)))[:, None]
     grid = PolarGrid(SIZE, SIZE)
-    polar = polar_sample(images, torch.zeros(2, 2, dtype=torch.float64), grid, interpolation="bicubic")
+    polar = polar_sample(images, torch.zeros(2, 2, dtype=torch.float64), grid, mode="bicubic")
     weights = kernel.in_polar_image(grid, (SIZE, SIZE))
     rows, columns = (side // 2 for side in weights.shape)
     # beyond the outermost circle all is black; within the innermost it is not, and nothing is made up there
@@ -137,7 +137,7 @@ def respond_everywhere(digit: Tensor, kernel: Filter, *, turn: float = TURN, sca
 def _on_canvas(digit: Tensor, *, turn: float = 0.0, scale: float = 1.0) -> Tensor:
     """`digit` (h, w) 2.4 times as large on the canvas, and turned and scaled beyond that."""
     return similarity_warp(
-        digit.double()[None, None], rotation=turn, scale=2.4 * scale, size=(SIZE, SIZE), interpolation="bicubic"
+        digit.double()[None, None], rotation=turn, scale=2.4 * scale, size=(SIZE, SIZE), mode="bicubic"
     ).clamp(0, 1)[0, 0]
 
 

@@ -5,16 +5,16 @@ import torch
 from torch import nn
 
 import ptn
-from ptn.errors import InputError
-from ptn.evaluation.compute import (
+from ptn.device import (
     choose_device,
     default_batch,
-    made_ready,
     placement,
     precision_of,
     set_float32,
 )
+from ptn.errors import InputError
 from ptn.models import InferenceModel
+from ptn.models.inference import prepare_for_inference
 from ptn.models.networks import inferring
 
 CPU = torch.device("cpu")
@@ -94,8 +94,8 @@ def test_an_unknown_precision_names_the_nearest():
 
 
 def test_on_a_cpu_our_networks_are_made_ready_and_others_left_alone():
-    assert isinstance(made_ready(ptn.create_model("ptn_s")), InferenceModel)
-    assert isinstance(made_ready(ptn.create_model("ptn_cnn_b")), InferenceModel)
+    assert isinstance(prepare_for_inference(ptn.create_model("ptn_s")), InferenceModel)
+    assert isinstance(prepare_for_inference(ptn.create_model("ptn_cnn_b")), InferenceModel)
     other, elsewhere = nn.Linear(2, 2), ptn.create_model("ptn_s").to("meta")
-    assert made_ready(other) is other
-    assert made_ready(elsewhere) is elsewhere
+    assert prepare_for_inference(other) is other
+    assert prepare_for_inference(elsewhere) is elsewhere

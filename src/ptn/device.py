@@ -1,29 +1,29 @@
-"""Where a model runs, and how exactly: device, precision, batch."""
+"""Device, precision and batch size: where and how a model computes."""
 
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, Literal, overload
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, check_choice
-from ..models import InferenceModel, Model, Network, OnnxModel, ScoreSum, for_inference
+from .errors import InputError, check_choice
 
 Precision = Literal["fp32", "tf32", "bf16"]
 PRECISIONS = ("fp32", "tf32", "bf16")
 
-# Batches have at most this many images, and fewer where together they would have more pixels than that.
 _LARGEST_BATCH = 1000
 _BATCH_PIXELS = 2**22
 
-# not `fp32_precision`, their newer form: torch.export refuses to run where that was set to "ieee"
+# Not `fp32_precision`, the newer form: torch.export fails where that was set to "ieee".
 _TF32_SWITCHES: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is the GPU if there is one."""
+    """`torch.device(name)`, checked to exist; "auto" is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -36,19 +36,19 @@ def choose_device(name: str) -> torch.device:
 
 
 def default_batch(shape: Sequence[int]) -> int:
-    """How many images of this shape, channels first, are a batch that needs no more memory than most have."""
+    """Batch size for images of `shape` (C, ...): at most 1000 images and 4 million pixels."""
     return max(1, min(_LARGEST_BATCH, _BATCH_PIXELS // max(1, prod(shape[1:]))))
 
 
 def set_float32(precision: Precision) -> None:
-    """From now on a GPU multiplies float32 numbers in full for "fp32", in TF32 for the others."""
+    """Enable TF32 matrix products and convolutions unless `precision` is "fp32"."""
     for switch in _TF32_SWITCHES:
         switch.allow_tf32 = precision != "fp32"
 
 
 @contextmanager
 def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Compute in this precision inside the block: "tf32" speeds up a GPU's float32, "bf16" autocasts as well."""
+    """Context manager: TF32 for "tf32", bfloat16 autocast (and TF32) for "bf16"; restores the settings on exit."""
     check_choice("precision", precision, PRECISIONS)
     before = [switch.allow_tf32 for switch in _TF32_SWITCHES]
     try:
@@ -61,20 +61,25 @@ def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
 
 
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where a model's floating-point numbers are and of which kind; CPU and float32 if it has none."""
+    """Device and dtype of the first floating-point parameter or buffer; CPU and float32 without one."""
     tensors: Iterator[Tensor] = (t for group in (model.parameters(), model.buffers()) for t in group)
     first = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
     return (torch.device("cpu"), torch.float32) if first is None else (first.device, first.dtype)
 
 
-@overload
-def made_ready(model: Model) -> Model | InferenceModel: ...
-@overload
-def made_ready(model: Model | OnnxModel) -> Model | InferenceModel | OnnxModel: ...
-@overload
-def made_ready(model: nn.Module) -> nn.Module: ...
-def made_ready(model: nn.Module) -> nn.Module:
-    """`model` as it answers soonest: on a CPU our own networks `for_inference`, all others as they are."""
-    if isinstance(model, Network | ScoreSum) and placement(model)[0].type == "cpu":
-        return for_inference(model)
-    return model
+def describe_device(device: torch.device) -> str:
+    """Name of the hardware: "NVIDIA H200", "AMD EPYC (CPU, 2 threads)"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "cpu":
+        return f"{_processor()} (CPU, {torch.get_num_threads()} threads)"
+    return f"{_processor()} ({device.type})"
+
+
+def _processor() -> str:
+    details = Path("/proc/cpuinfo")
+    if details.exists():
+        for line in details.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
