@@ -36,7 +36,7 @@ def geometry_cases() -> dict[str, Callable[[], list[Tensor]]]:
     for law, grid in (("log", log), ("linear", linear)):
         for interpolation in ("bilinear", "nearest", "bicubic"):
             for padding in ("zeros", "border"):
-                options = {"interpolation": interpolation, "padding": padding}
+                options = {"mode": interpolation, "padding_mode": padding}
                 sample = partial(adapter.polar_sample, grid=grid, **options)
                 cases[f"polar_sample {law} {interpolation} {padding}"] = partial(_gradients, sample, image, origin)
 
@@ -52,13 +52,13 @@ def geometry_cases() -> dict[str, Callable[[], list[Tensor]]]:
         unsample = partial(adapter.polar_unsample, grid=grid, size=(7, 9))
         cases[f"polar_unsample {law}"] = partial(_gradients, unsample, polar, origin)
     cases["polar_unsample bicubic fill"] = lambda: [
-        adapter.polar_unsample(polar, origin, log, (9, 9), interpolation="bicubic", fill=0.5)
+        adapter.polar_unsample(polar, origin, log, (9, 9), mode="bicubic", fill=0.5)
     ]
     cases["cylindrical_sample"] = partial(
         _gradients, partial(adapter.cylindrical_sample, grid=linear), volume, origin
     )
     cases["cylindrical_sample log phase"] = lambda: [
-        adapter.cylindrical_sample(volume, origin, log, phase=phase, interpolation="bicubic", padding="border")
+        adapter.cylindrical_sample(volume, origin, log, phase=phase, mode="bicubic", padding_mode="border")
     ]
     shift = torch.tensor([[1.5, -0.5], [0.0, 2.0]])
 
@@ -68,11 +68,11 @@ def geometry_cases() -> dict[str, Callable[[], list[Tensor]]]:
     cases["similarity_warp"] = partial(_gradients, warp, image, phase, dilation, shift)
     cases["similarity_warp size bicubic border"] = lambda: [
         adapter.similarity_warp(
-            colour, rotation=0.5, scale=1.5, size=(6, 7), interpolation="bicubic", padding="border"
+            colour, rotation=0.5, scale=1.5, size=(6, 7), mode="bicubic", padding_mode="border"
         )
     ]
     cases["similarity_warp nearest"] = lambda: [
-        adapter.similarity_warp(image, rotation=phase, interpolation="nearest")
+        adapter.similarity_warp(image, rotation=phase, mode="nearest")
     ]
     cases["similarity_warp volume"] = lambda: [adapter.similarity_warp(volume, rotation=phase, shift_px=shift)]
     cases["wrap_pad"] = lambda: [adapter.wrap_pad(polar, 2)]
@@ -88,8 +88,8 @@ def geometry_cases() -> dict[str, Callable[[], list[Tensor]]]:
 # Networks
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ptn_resnet32": {"image_size": 32, "in_channels": 3},
-    "resnet32": {"image_size": 32, "in_channels": 3},
+    "ptn_resnet32": {"image_size": 32, "in_chans": 3},
+    "resnet32": {"image_size": 32, "in_chans": 3},
     "ccnn_3d": {"image_size": 32},
     "cylindrical": {"image_size": 32},
     "cylindrical_l": {"image_size": 32},

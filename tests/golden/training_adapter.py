@@ -27,30 +27,30 @@ BATCH, STEPS_PER_EPOCH = 16, 5
 
 _MODERN = {
     "model": {"name": "ptn_b", "options": {"heatmap": "linear"}},
-    "optimiser": {"lr": 0.005},
+    "optimizer": {"lr": 0.005},
     "schedule": {"kind": "cosine", "origin_delay": 0.2, "jitter_fade": 0.6},
-    "augment": {"rotation_deg": 180.0, "interpolation": "bicubic"},
+    "augment": {"rotation_deg": 180.0, "mode": "bicubic"},
     "origin_jitter_px": 3.0,
     "dropout": 0.2,
     "label_smoothing": 0.1,
 }
 _PAPER = {
     "model": {"name": "ptn_b", "options": {"heatmap": "linear"}},
-    "augment": {"rotation_deg": 180.0, "interpolation": "nearest"},
+    "augment": {"rotation_deg": 180.0, "mode": "nearest"},
 }
 _PHOTOGRAPHS = {
     "model": {"name": "ptn_resnet32", "options": {"heatmap": "softplus", "upright": True}},
-    "optimiser": {"kind": "sgd", "lr": 0.1, "weight_decay": 5e-4},
+    "optimizer": {"kind": "sgd", "lr": 0.1, "weight_decay": 5e-4},
     "schedule": {"kind": "cosine", "warmup": 0.05},
     "augment": {
-        **{"rotation_deg": 10.0, "scale": (0.9, 1.1), "shift_px": 2.0, "interpolation": "bicubic", "crop_px": 16},
-        **{"padding": "border", "brightness": 0.2, "contrast": 0.3, "saturation": 0.3, "invert": 0.25},
+        **{"rotation_deg": 10.0, "scale": (0.9, 1.1), "shift_px": 2.0, "mode": "bicubic", "crop_px": 16},
+        **{"padding_mode": "border", "brightness": 0.2, "contrast": 0.3, "saturation": 0.3, "invert": 0.25},
         "cutout_px": 5,
     },
 }
 _VOXELS = {
     "model": {"name": "cylindrical", "options": {"heatmap": "linear"}},
-    "optimiser": {"lr": 1e-3},
+    "optimizer": {"lr": 1e-3},
     "schedule": {"kind": "cosine"},
     "augment": {"rotation_deg": 180.0, "mirror": True},
     "dropout": 0.3,
@@ -58,11 +58,11 @@ _VOXELS = {
 }
 _VOXELS_STRONG = {
     "model": {"name": "cylindrical_l"},
-    "optimiser": {"lr": 1e-3, "weight_decay": 0.02},
+    "optimizer": {"lr": 1e-3, "weight_decay": 0.02},
     "schedule": {"kind": "cosine", "warmup": 0.05},
     "augment": {
         **{"rotation_deg": 180.0, "scale": (0.85, 1.15), "shift_px": 2.0, "mirror": True, "jitter": 0.02},
-        **{"z_scale": (0.85, 1.15), "z_shift_px": 2.0, "interpolation": "bicubic"},
+        **{"z_scale": (0.85, 1.15), "z_shift_px": 2.0, "mode": "bicubic"},
     },
     "origin_jitter_px": 1.0,
     "dropout": 0.2,
@@ -83,7 +83,7 @@ _AVERAGED = {
 }
 _TWO_STREAM = {
     "model": {"name": "ptn_s", "options": {"two_stream": True, "stream_dropout": 0.5, "upright": True}},
-    "optimiser": {"lr": 0.005},
+    "optimizer": {"lr": 0.005},
 }
 
 # kind: the settings of its recipe and the shape of its images
@@ -169,7 +169,7 @@ def sample_geometry(device: str, backend: str) -> dict[str, Tensor]:
     results: dict[str, Tensor] = {}
     for mode in ("bilinear", "bicubic"):
         for padding in ("zeros", "border"):
-            options: Any = {"interpolation": mode, "padding": padding, "backend": backend}
+            options: Any = {"mode": mode, "padding_mode": padding, "backend": backend}
             for law in ("log", "linear"):
                 grid = ptn.PolarGrid(24, 20, law=law)
 
@@ -188,7 +188,7 @@ def sample_geometry(device: str, backend: str) -> dict[str, Tensor]:
 
         def cylinder(volume, origin, turn, scale, grid=grid, mode=mode):
             pose: Any = {"phase": turn, "dilation": scale}
-            return ptn.cylindrical_sample(volume, origin, grid, **pose, interpolation=mode, backend=backend)
+            return ptn.cylindrical_sample(volume, origin, grid, **pose, mode=mode, backend=backend)
 
         results |= _with_gradients(f"cylindrical_sample/{mode}", cylinder, (3, 2, 16, 16, 12), device)
     return results
@@ -220,8 +220,8 @@ def _make_recipe(kind: str, steps: int, seed: int, folder: Path | None, precisio
         common = {"name": f"golden/{kind}", "data": {"name": "quickstart"}}
         recipe = recipe_from_dict({**common, **_KINDS[kind][0], **size})
     # a tenth of the learning rate keeps rounding errors of other machines from growing within 20 steps
-    slow = replace(recipe.optimiser, lr=recipe.optimiser.lr / 10)
-    return replace(recipe, seed=seed, optimiser=slow, precision=precision or recipe.precision)
+    slow = replace(recipe.optimizer, lr=recipe.optimizer.lr / 10)
+    return replace(recipe, seed=seed, optimizer=slow, precision=precision or recipe.precision)
 
 
 def _make_run(
