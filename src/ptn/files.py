@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never a half."""
+"""Files: atomic writes and safetensors."""
 
 import json
 import os
@@ -6,16 +6,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .errors import InputError
+from .errors import InputError, nothing_at
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def make_folder(folder: Path) -> Path:
-    """`folder`, created with its parents if need be and known to be writable."""
+    """Creates `folder` with its parents, checks that it is writable, and returns it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -27,9 +27,9 @@ def make_folder(folder: Path) -> Path:
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A temporary path beside `target` that becomes `target` when the block ends well.
+    """Context manager: a temporary path beside `target` that replaces `target` on a normal exit.
 
-    The content is flushed to disk before the rename; if the block raises, `target` stays as it was.
+    The content is flushed to disk before the rename. If the block raises, `target` is unchanged.
     """
     make_folder(target.parent)
     temporary = None
@@ -40,42 +40,70 @@ def atomic_path(target: Path) -> Iterator[Path]:
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes files that only their owner can read
+        temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         temporary.replace(target)
-    except OSError as error:  # say it of the file that was asked for, not of the one beside it
+    except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
 
 
-def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> None:
-    """Write tensors and texts as a safetensors file that is whole or not there at all.
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
-    The same tensors and texts are the same bytes.
-    """
+
+def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[str, str]) -> None:
+    """Writes a safetensors file atomically. Equal tensors and metadata give equal bytes."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
         try:
-            save_file(held, temporary, dict(metadata))
+            save_file(contiguous, temporary, dict(metadata))
         except SafetensorError as error:
             raise InputError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
         if metadata:
             _sort_metadata(temporary)
 
 
+def read_metadata(path: Path, kind: str = "safetensors file") -> dict[str, str]:
+    """Returns the metadata of a safetensors file; `kind` names the file in error messages."""
+    with _open_tensors(path, kind) as file:
+        return dict(file.metadata() or {})
+
+
+def read_tensors(path: Path, kind: str = "safetensors file") -> "tuple[dict[str, Tensor], dict[str, str]]":
+    """Returns the tensors (on the CPU) and the metadata of a safetensors file."""
+    with _open_tensors(path, kind) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+@contextmanager
+def _open_tensors(path: Path, kind: str) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise nothing_at(kind, path)
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a {kind}: {str(error).splitlines()[0]}") from error
+
+
 def _sort_metadata(path: Path) -> None:
-    """Put the texts of a safetensors file, which come in any order, into that of their names."""
+    """Sorts the metadata of a safetensors file, which is written in arbitrary order."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
         header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        assert len(text) <= size  # the same letters in another order
+        assert len(text) <= size
         file.seek(8)
         file.write(text.ljust(size))

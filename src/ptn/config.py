@@ -1,0 +1,223 @@
+"""Configuration: dataclasses built from JSON-like values, changed by dotted keys, checked against their type hints."""
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache, partial
+from numbers import Integral, Real
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from .errors import InputError, unknown_name
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Returns `cls(**values)` for a dataclass, with every value checked against its type hint.
+
+    Fields that are dataclasses are built from mappings, tuples from lists.
+
+    Args:
+        values: JSON-like values by field name; fields with a default may be absent.
+        where: Origin of the values, such as a file, that starts every error message.
+
+    Raises:
+        InputError: A name is unknown or missing, or a value does not have the type of its field.
+    """
+    try:
+        return _build(cls, values, "")
+    except InputError as error:
+        raise InputError(f"{where}: {error}" if where else str(error)) from error
+
+
+def override(instance: T, settings: Mapping[str, Any]) -> T:
+    """Returns a copy of a dataclass with dotted keys set: `{"optimizer.lr": 0.005, "model.options.wrap": False}`."""
+    for key, value in settings.items():
+        instance = _set(instance, key.split("."), value, key, type(instance))
+    return instance
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Returns the key and value of "key=value". The value is JSON, True, False, None, or else a string.
+
+    >>> parse_setting("optimizer.lr=0.005")
+    ('optimizer.lr', 0.005)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"a setting looks like optimizer.lr=0.005; got {text!r}")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, {"True": True, "False": False, "None": None}.get(value, value)
+
+
+def setting_names(cls: Any, prefix: str = "") -> list[str]:
+    """Returns every dotted key of a dataclass, those of nested dataclasses included."""
+    names: list[str] = []
+    for name, hint in _hints(cls).items():
+        nested = is_dataclass(hint)
+        names += setting_names(hint, f"{prefix}{name}.") if nested else [prefix + name]
+    return names
+
+
+def changes(instance: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that differ from their defaults, JSON-like; the inverse of `build`.
+
+    Fields without a default are always included.
+    """
+    changed: dict[str, Any] = json.loads(json.dumps(_changes(instance)))
+    return changed
+
+
+def check(name: str, value: object, holds: bool, wanted: str) -> None:
+    """Raises `InputError` with the message "{name} must be {wanted}" unless `holds`."""
+    if not holds:
+        raise InputError(f"{name} must be {wanted}; got {value!r}")
+
+
+def check_options(
+    function: Callable[..., Any], options: Mapping[str, Any], known: Iterable[str], kind: str
+) -> dict[str, Any]:
+    """Returns keyword options of `function`, checked and converted by its type hints.
+
+    Args:
+        function: A function, a class or a `functools.partial` of one.
+        known: The option names that a caller may set.
+        kind: What an option is called in error messages, such as "option of ptn_b".
+    """
+    while isinstance(function, partial):
+        function = function.func
+    hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    names = list(known)
+    for name in options:
+        if name not in names:
+            raise unknown_name(kind, name, names)
+    return {name: _convert(value, hints.get(name, Any), name) for name, value in options.items()}
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Type hints of the fields of a dataclass, in their order."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def _build(cls: Any, values: Any, prefix: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise InputError(f"{prefix.rstrip('.') or cls.__name__} must be an object of settings; got {values!r}")
+    hints = _hints(cls)
+    for name in values:
+        if name not in hints:
+            raise unknown_name("setting", f"{prefix}{name}", [f"{prefix}{known}" for known in hints])
+    missing = [
+        prefix + field.name
+        for field in fields(cls)
+        if field.name not in values and field.default is MISSING and field.default_factory is MISSING
+    ]
+    if missing:
+        raise InputError(f"no value for {', '.join(missing)}")
+    return cls(**{name: _convert(value, hints[name], prefix + name) for name, value in values.items()})
+
+
+def _set(target: Any, path: list[str], value: Any, key: str, root: type) -> Any:
+    """Returns `target` with the field at `path` set; `key` is the whole path from an instance of `root`."""
+    name, rest = path[0], path[1:]
+    hint = _hints(type(target)).get(name)
+    current = getattr(target, name, None)
+    if hint is not None and is_dataclass(current) and rest:
+        return replace(target, **{name: _set(current, rest, value, key, root)})
+    if hint is not None and isinstance(current, dict) and len(rest) == 1:
+        return replace(target, **{name: {**current, rest[0]: value}})
+    if hint is None or rest or is_dataclass(current):
+        raise unknown_name("setting", key, _placeholders(root))
+    return replace(target, **{name: _convert(value, hint, key)})
+
+
+def _placeholders(cls: Any, prefix: str = "") -> list[str]:
+    """`setting_names`, with "model.options.NAME" for a field that takes any names."""
+    names: list[str] = []
+    for name, hint in _hints(cls).items():
+        if is_dataclass(hint):
+            names += _placeholders(hint, f"{prefix}{name}.")
+        else:
+            names.append(f"{prefix}{name}{'.NAME' if get_origin(hint) is dict else ''}")
+    return names
+
+
+def _changes(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_changes(item) for item in value]
+    if not is_dataclass(value):
+        return value
+    changed = {}
+    for field in fields(value):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if (current := getattr(value, field.name)) != default:
+            changed[field.name] = _changes(current)
+    return changed
+
+
+_NAMES: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+    dict: "an object",
+    tuple: "a list",
+    types.NoneType: "null",
+}
+
+
+def _convert(value: Any, hint: Any, key: str) -> Any:
+    """Returns `value` as the type `hint`; integers become floats and lists tuples where the hint says so."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(value, hint, key)
+    if origin is Literal:
+        if not any(value == known and type(value) is type(known) for known in arguments):
+            raise unknown_name(f"value of {key}", value, map(str, arguments))
+        return value
+    if is_dataclass(hint) and not isinstance(value, hint):  # type: ignore[arg-type]
+        return _build(hint, value, f"{key}.")
+    if origin is tuple and isinstance(value, list | tuple):
+        if arguments[-1] is Ellipsis:
+            return tuple(_convert(item, arguments[0], key) for item in value)
+        check(key, value, len(value) == len(arguments), f"a list of {len(arguments)} values")
+        return tuple(_convert(item, kind, key) for item, kind in zip(value, arguments, strict=True))
+    wanted = origin or hint
+    if not isinstance(wanted, type):  # Any, type variables
+        return value
+    accepted: Any = {float: Real, int: Integral}.get(wanted, wanted)
+    holds = isinstance(value, accepted) and (wanted is bool or wanted is object or not isinstance(value, bool))
+    check(key, value, holds, _describe(hint))
+    return wanted(value) if wanted in (int, float) else value
+
+
+def _convert_union(value: Any, hint: Any, key: str) -> Any:
+    """Converts to the first member of a union that takes the value; an exact type comes before a conversion."""
+    members = sorted(get_args(hint), key=lambda member: type(value) is not (get_origin(member) or member))
+    errors = []
+    for member in members:
+        try:
+            return _convert(value, member, key)
+        except InputError as error:
+            errors.append((member, error))
+    named = [error for member, error in errors if member is not types.NoneType]
+    if len(named) == 1:
+        raise named[0]
+    raise InputError(f"{key} must be {_describe(hint)}; got {value!r}")
+
+
+def _describe(hint: Any) -> str:
+    """A type hint in words: "an integer or null"."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_describe, arguments))
+    if origin is Literal:
+        return " or ".join(map(repr, arguments))
+    kind = origin or hint
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
