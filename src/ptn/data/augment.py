@@ -1,137 +1,199 @@
-"""Training images turned, scaled and moved at random: batched, on their own device, from given random numbers."""
+"""Augmentation: random similarity transforms, flips, dropout of pixels and color changes of a batch."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from ..geometry import Warp, similarity_warp
-from ..geometry.interpolate import Mode
+from ..errors import InputError, check_choice
+from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, similarity_warp
 
 Range = tuple[float, float]
 UNCHANGED: Range = (1.0, 1.0)
 
-
-def noise_per_image(
-    shape: Sequence[int],
-    *,
-    mirror: bool = False,
-    stretch: Range = UNCHANGED,
-    z_scale: Range = UNCHANGED,
-    z_shift_px: float = 0.0,
-    jitter: float = 0.0,
-) -> int:
-    """How many random numbers `augment` takes for an image of `shape` (C, …) with these options."""
-    more = mirror or (stretch, z_scale) != (UNCHANGED, UNCHANGED) or z_shift_px != 0 or jitter != 0
-    return 4 + 3 * more + (math.prod(shape[1:]) if jitter else 0)
+_WARP_NOISE = 4
+_SHAPE_NOISE = 3
+_COLOR_NOISE = 6
+_GRAY = 0.5
 
 
-def augment(
-    images: Tensor,
-    noise: Tensor,
-    *,
-    rotation_deg: float = 0.0,
-    scale: Range = UNCHANGED,
-    shift_px: float = 0.0,
-    mode: Mode = "bilinear",
-    **disturbances: Any,
-) -> Tensor:
-    """`images` (N, C, H, W) or volumes (N, C, X, Y, Z), each changed by random numbers of its own.
+@dataclass(frozen=True)
+class AugmentSpec:
+    """Options of `augment`. The defaults change nothing.
 
-    First disturbed (see `disturb`), then turned, scaled and moved (see `draw_warp`). All the randomness there is
-    comes from `noise` (N, `noise_per_image`), uniform in [0, 1).
+    Applied in this order:
+
+    - `jitter`: the probability that a pixel or voxel is set to zero, in all channels at once.
+    - `mirror`: flip along x with probability 1/2.
+    - `stretch`: scale images along x alone, log-uniform in this range, by cubic convolution.
+    - `z_scale`, `z_shift_px`: scale volumes along z, log-uniform in this range, and shift them along z, uniform up
+      to ± this value.
+    - `rotation_deg`, `scale`, `shift_px`: rotate (volumes about z) by up to ± `rotation_deg`, scale log-uniform in
+      the range `scale`, shift along x and y by up to ± `shift_px`. `mode` and `padding_mode` are those of
+      `similarity_warp`; `crop_px` is the side of the central crop of the result.
+    - `invert`: the probability that an image is inverted.
+    - `saturation`, `contrast`: scale the distance from gray, and from the image's mean, by 1 ± up to this value.
+    - `brightness`: add up to ± this value, then clamp to [0, 1].
+    - `cutout_px`: the side of a gray square centered anywhere in the image.
     """
-    disturbed = disturb(images, noise, **disturbances)
-    warp = draw_warp(noise, rotation_deg=rotation_deg, scale=scale, shift_px=shift_px)
-    return similarity_warp(disturbed, **warp._asdict(), mode=mode)
+
+    rotation_deg: float = 0.0
+    scale: Range = UNCHANGED
+    shift_px: float = 0.0
+    mirror: bool = False
+    stretch: Range = UNCHANGED
+    z_scale: Range = UNCHANGED
+    z_shift_px: float = 0.0
+    jitter: float = 0.0
+    mode: Mode = "bilinear"
+    crop_px: int | None = None
+    padding_mode: PaddingMode = "zeros"
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    invert: float = 0.0
+    cutout_px: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, MODES)
+        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
+        for name in ("scale", "stretch", "z_scale"):
+            low, high = getattr(self, name)
+            _check(name, (low, high), 0 < low <= high, "two positive numbers in order")
+        _check("jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
+        for name in ("brightness", "contrast", "saturation", "invert"):
+            value = getattr(self, name)
+            _check(name, value, 0 <= value <= 1, "at least 0 and at most 1")
+        _check("cutout_px", self.cutout_px, self.cutout_px >= 0, "at least 0")
+        _check("crop_px", self.crop_px, self.crop_px is None or self.crop_px > 0, "positive")
+
+    @property
+    def active(self) -> bool:
+        """True if any option changes images."""
+        return self != AugmentSpec(mode=self.mode, padding_mode=self.padding_mode)
 
 
-def draw_warp(noise: Tensor, *, rotation_deg: float = 0.0, scale: Range = UNCHANGED, shift_px: float = 0.0) -> Warp:
-    """A turn (of volumes about z) by up to `rotation_deg` either way, a scale along x and y between the two of
-    `scale`, evenly in the logarithm, and a shift by up to `shift_px` along both."""
-    turn, size, right, down = noise[:, :4].unbind(dim=1)
-    return Warp(
-        rotation=(2 * turn - 1) * math.radians(rotation_deg),
-        scale=_between(scale, size),
-        shift_px=torch.stack((2 * right - 1, 2 * down - 1), dim=1) * shift_px,
+def noise_per_image(shape: Sequence[int], spec: AugmentSpec) -> int:
+    """Number of uniform random numbers that `augment` consumes for one image of `shape` (C, ...)."""
+    count = _WARP_NOISE + _SHAPE_NOISE * _changes_shape(spec) + _COLOR_NOISE * _changes_color(spec)
+    return count + (math.prod(shape[1:]) if spec.jitter else 0)
+
+
+def augment(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
+    """Augment each image by its own random numbers.
+
+    Args:
+        images: (N, C, H, W) in [0, 1], or volumes (N, C, X, Y, Z).
+        noise: (N, noise_per_image(images.shape[1:], spec)), uniform in [0, 1); the only source of randomness.
+    """
+    color_noise = _COLOR_NOISE * _changes_color(spec)
+    geometry, color = noise.split((noise.shape[1] - color_noise, color_noise), dim=1)
+    if _changes_shape(spec):
+        images = _change_shape(images, geometry[:, _WARP_NOISE:], spec)
+    rotation, scale, x, y = geometry[:, :_WARP_NOISE].unbind(dim=1)
+    pose = Similarity(
+        rotation=(2 * rotation - 1) * math.radians(spec.rotation_deg),
+        scale=_log_uniform(spec.scale, scale),
+        shift_px=torch.stack((2 * x - 1, 2 * y - 1), dim=1) * spec.shift_px,
     )
+    size = None if spec.crop_px is None else (spec.crop_px, spec.crop_px)
+    images = similarity_warp(images, pose, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
+    return _change_color(images, color, spec) if color_noise else images
 
 
-def disturb(
-    images: Tensor,
-    noise: Tensor,
-    *,
-    mirror: bool = False,
-    stretch: Range = UNCHANGED,
-    z_scale: Range = UNCHANGED,
-    z_shift_px: float = 0.0,
-    jitter: float = 0.0,
-) -> Tensor:
-    """What comes before the warp.
+def _check(name: str, value: object, holds: bool, wanted: str) -> None:
+    if not holds:
+        raise InputError(f"augment.{name} must be {wanted}; got {value!r}")
 
-    Every pixel or voxel is left out with probability `jitter`, in all channels at once; every other image is a
-    `mirror` image, -x for x. Images are scaled along x alone between the two of `stretch`, volumes along z between
-    the two of `z_scale`, both evenly in the logarithm, and volumes are moved along z by up to `z_shift_px`.
-    """
-    if noise.shape[1] == 4:
-        return images
-    flip, depth, up = noise[:, 4:7].unbind(dim=1)
-    if jitter:
-        kept = noise[:, 7:].view(len(images), 1, *images.shape[2:]) >= jitter
+
+def _changes_shape(spec: AugmentSpec) -> bool:
+    resampled = (spec.stretch, spec.z_scale) != (UNCHANGED, UNCHANGED) or spec.z_shift_px != 0
+    return spec.mirror or resampled or spec.jitter != 0
+
+
+def _changes_color(spec: AugmentSpec) -> bool:
+    return any((spec.brightness, spec.contrast, spec.saturation, spec.invert, spec.cutout_px))
+
+
+def _change_shape(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
+    """Apply `jitter`, `mirror`, `stretch`, `z_scale` and `z_shift_px`."""
+    flip, scale, shift = noise[:, :_SHAPE_NOISE].unbind(dim=1)
+    if spec.jitter:
+        kept = noise[:, _SHAPE_NOISE:].view(len(images), 1, *images.shape[2:]) >= spec.jitter
         images = images * kept
-    if mirror:
+    if spec.mirror:
         x_axis = 2 if images.dim() == 5 else 3
-        images = torch.where(_per_image(flip < 0.5, images), images.flip(x_axis), images)
-    if stretch != UNCHANGED:
-        images = _stretch(images, _between(stretch, depth))
-    if z_scale != UNCHANGED or z_shift_px:
-        images = _warp_z(images, _between(z_scale, depth), (2 * up - 1) * z_shift_px)
+        flipped = (flip < 0.5).view(-1, *(1,) * (images.dim() - 1))
+        images = torch.where(flipped, images.flip(x_axis), images)
+    if spec.stretch != UNCHANGED:
+        if images.dim() != 4:
+            raise InputError(f"augment.stretch is for images (N, C, H, W); got shape {tuple(images.shape)}")
+        images = _resample_last(images, _log_uniform(spec.stretch, scale), torch.zeros_like(scale), _cubic)
+    if spec.z_scale != UNCHANGED or spec.z_shift_px:
+        if images.dim() != 5:
+            raise InputError(f"augment.z_scale and z_shift_px are for volumes; got shape {tuple(images.shape)}")
+        shift_px = (2 * shift - 1) * spec.z_shift_px
+        images = _resample_last(images, _log_uniform(spec.z_scale, scale), shift_px, _linear)
     return images
 
 
-def _between(limits: Range, noise: Tensor) -> Tensor:
-    """A factor between the two of `limits`, evenly in the logarithm."""
-    smallest, largest = (math.log(factor) for factor in limits)
-    return torch.exp(smallest + noise * (largest - smallest))
+def _log_uniform(limits: Range, noise: Tensor) -> Tensor:
+    low, high = (math.log(factor) for factor in limits)
+    return torch.exp(low + noise * (high - low))
 
 
-def _per_image(values: Tensor, images: Tensor) -> Tensor:
-    return values.view(-1, *(1,) * (images.dim() - 1))
+def _resample_last(images: Tensor, scale: Tensor, shift_px: Tensor, kernel: Callable[[Tensor], Tensor]) -> Tensor:
+    """Map position p, measured from the middle of the last axis, to scale·p + shift_px; zeros outside."""
+    position = torch.arange(images.shape[-1], dtype=scale.dtype, device=images.device)
+    middle = (len(position) - 1) / 2
+    source = (position - middle - shift_px[:, None]) / scale[:, None] + middle
+    weights = kernel((source[:, :, None] - position).abs()).to(images.dtype)  # (N, out, in)
+    return (images.flatten(1, -2) @ weights.mT).view_as(images)
 
 
-def _stretch(images: Tensor, scale: Tensor) -> Tensor:
-    """Images (N, C, H, W) with what is at x from the middle brought to scale·x, by cubic convolution."""
-    if images.dim() != 4:
-        raise InputError(f"only images can be stretched along x alone; got shape {tuple(images.shape)}")
-    return _along_last(images, scale, torch.zeros_like(scale), _cubic)
-
-
-def _warp_z(volumes: Tensor, scale: Tensor, shift_px: Tensor) -> Tensor:
-    """Volumes (N, C, X, Y, Z) with what is at z from the middle brought to scale·z + shift_px, linearly."""
-    if volumes.dim() != 5:
-        raise InputError(f"only volumes can be scaled and moved along z; got shape {tuple(volumes.shape)}")
-    return _along_last(volumes, scale, shift_px, _tent)
-
-
-def _along_last(images: Tensor, scale: Tensor, shift_px: Tensor, kernel: Callable[[Tensor], Tensor]) -> Tensor:
-    """`images` resampled along their last axis, each by a matrix: nothing lies beyond them."""
-    place = torch.arange(images.shape[-1], dtype=scale.dtype, device=images.device)
-    middle = (len(place) - 1) / 2
-    source = (place - middle - shift_px[:, None]) / scale[:, None] + middle
-    # row w of a sample's matrix has the shares of the input's pixels in the output's pixel w
-    shares = kernel((source[:, :, None] - place).abs()).to(images.dtype)
-    return (images.flatten(1, -2) @ shares.mT).view_as(images)
-
-
-def _tent(distance: Tensor) -> Tensor:
+def _linear(distance: Tensor) -> Tensor:
     return (1 - distance).clamp(min=0)
 
 
 def _cubic(distance: Tensor) -> Tensor:
-    """Keys' kernel with a = -0.75, that of bicubic interpolation in torch."""
+    """Keys' kernel with a = -0.75, as in torch's bicubic interpolation."""
     near = (1.25 * distance - 2.25) * distance * distance + 1
     far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
     return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+
+
+def _change_color(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
+    """Apply `invert`, `saturation`, `contrast`, `brightness` and `cutout_px`."""
+    if images.dim() != 4:
+        raise InputError(f"color augmentation is for images (N, C, H, W); got shape {tuple(images.shape)}")
+    brightness, contrast, saturation, invert, x, y = noise.unbind(dim=1)
+    if spec.invert:
+        images = torch.where((invert < spec.invert)[:, None, None, None], 1 - images, images)
+    if spec.saturation and images.shape[1] == 3:
+        red, green, blue = images.split(1, dim=1)
+        gray = 0.299 * red + 0.587 * green + 0.114 * blue  # luma of Rec. 601
+        images = gray + (images - gray) * _factor(saturation, spec.saturation)
+    if spec.contrast:
+        mean = images.mean(dim=(1, 2, 3), keepdim=True)
+        images = mean + (images - mean) * _factor(contrast, spec.contrast)
+    if spec.brightness:
+        images = images + (2 * brightness - 1)[:, None, None, None] * spec.brightness
+    images = images.clamp(0, 1)
+    if spec.cutout_px:
+        rows = _interval(y, images.shape[2], spec.cutout_px)
+        columns = _interval(x, images.shape[3], spec.cutout_px)
+        images = images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], _GRAY)
+    return images
+
+
+def _factor(noise: Tensor, amount: float) -> Tensor:
+    return (1 + (2 * noise - 1) * amount)[:, None, None, None]
+
+
+def _interval(noise: Tensor, size: int, width: int) -> Tensor:
+    """Mask (N, size) of an interval of `width` pixels centered at noise·size."""
+    first = torch.floor(noise * size)[:, None] - width // 2
+    pixels = torch.arange(size, device=noise.device)
+    return (pixels >= first) & (pixels < first + width)

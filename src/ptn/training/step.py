@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..data.augment import augment, noise_per_image
 from ..layers import OriginJitter, random_layers
 from .batches import Batches
 from .optimise import AveragedWeights, learning_rates, make_optimizer
@@ -160,7 +161,7 @@ class TrainingStep:
         """Room for all random `numbers` of a step, of which layers take theirs; and the part for augmentation."""
         shapes: list[tuple[int, ...]] = []
         if self.recipe.augment.active:
-            shapes.append((batch, self.recipe.augment.noise_per_image(self.batches.shape)))
+            shapes.append((batch, noise_per_image(self.batches.shape, self.recipe.augment)))
         layers = random_layers(self.model)
         shapes += [layer.noise_shape(batch) for layer in layers]
         self.numbers = torch.zeros(sum(math.prod(shape) for shape in shapes), device=self.device)
@@ -208,13 +209,10 @@ def classify(
     network: nn.Module, images: Tensor, labels: Tensor, noise: Tensor | None, recipe: Recipe
 ) -> tuple[Tensor, Tensor]:
     """The loss of `network` on a batch, augmented by `noise`, and how many it got wrong."""
-    given = {}
     if noise is not None:
-        images, warp = recipe.augment.apply(images, noise)
-        if warp is not None:
-            given["warp"] = warp
+        images = augment(images, noise, recipe.augment)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-        logits = network(images, **given)
+        logits = network(images)
     loss = F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
     return loss, (logits.argmax(dim=1) != labels).sum()
 

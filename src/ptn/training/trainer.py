@@ -16,8 +16,8 @@ from ..data import Dataset, VoxelDataset
 from ..device import set_float32
 from ..errors import InputError
 from ..evaluation import evaluate
-from ..layers import PolarTransformer, fuse_blocks
-from ..models import Model, Network, PolarNetwork, create_model, list_options
+from ..layers import fuse_blocks
+from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
 from ..models.zoo import build
 from .batches import Batches, Resident, Streamed, epoch_order, fits, image_shape
@@ -287,10 +287,6 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
             in_chans=channels,
             **options,
         )
-    if recipe.augment.composed and not (
-        isinstance(model, PolarNetwork) and isinstance(model.transformer, PolarTransformer)
-    ):
-        raise InputError(f"{recipe.name}: augment.composed is for networks with a polar transformer")
     if isinstance(train, Dataset) and isinstance(model, Network):
         model.set_normalization(*channel_statistics(train.images))
     return model

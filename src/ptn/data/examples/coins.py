@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...geometry import PolarGrid, polar_sample, similarity_warp
+from ...geometry import PolarGrid, Similarity, polar_sample, similarity_warp
 from .photographs import GROUNDS, SIZE, STRIPS, cut_patches, photograph
 
 RADII_PX = (8.0, 16.0)
@@ -61,9 +61,11 @@ def draw_coins(name: str, split: str, count: int, generator: torch.Generator) ->
     reach = RADII_PX[0] * (RADII_PX[1] / RADII_PX[0]) ** draws[1]
     layers = similarity_warp(
         coin.expand(count, *coin.shape),
-        rotation=2 * math.pi * draws[0],
-        scale=_FINER * reach / radius,
-        shift_px=_FINER * ((SIZE / 2 - reach)[:, None] * (2 * draws[2:].T - 1)),
+        Similarity(
+            2 * math.pi * draws[0],
+            _FINER * reach / radius,
+            _FINER * ((SIZE / 2 - reach)[:, None] * (2 * draws[2:].T - 1)),
+        ),
         size=(_FINER * SIZE, _FINER * SIZE),
         mode="bicubic",
     )

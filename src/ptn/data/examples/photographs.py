@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...geometry import similarity_warp
+from ...geometry import Similarity, similarity_warp
 from ..formats.image import read_image
 
 GROUNDS = ("brick", "grass", "gravel")
@@ -55,9 +55,7 @@ def cut_patches(ground: Tensor, count: int, strip: tuple[int, int], generator: t
     shift = torch.stack((sin * y - cos * x, -sin * x - cos * y), dim=1)
     patches = similarity_warp(
         ground.double().expand(count, 1, height, width),
-        rotation=rotation,
-        scale=scale,
-        shift_px=shift,
+        Similarity(rotation, scale, shift),
         size=(SIZE, SIZE),
         mode="bicubic",
     )
