@@ -78,7 +78,7 @@ def test_records_say_where_a_learned_origin_is(monkeypatch):
     assert record.metrics["origin_from_middle_px"] == [0, 0]  # untrained
     pulled = torch.tensor([[3.0, -1.0], [5.0, -1.0]], dtype=torch.float64)
     monkeypatch.setattr(
-        "ptn.training.results.origins_from_middle_px", lambda model, dataset: pulled[: len(dataset)]
+        "ptn.training.results.origin_offsets_px", lambda model, dataset: pulled[: len(dataset)]
     )
     _, (record,) = conclude_run(run, subset(test, torch.arange(2)))
     assert record.metrics["origin_from_middle_px"] == [4, -1]

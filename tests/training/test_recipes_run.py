@@ -7,7 +7,7 @@ import torch
 
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.catalog import dataset_info
-from ptn.evaluation.averaging import check_averaging
+from ptn.evaluation import check_tta
 from ptn.models.timm_networks import is_timm
 from ptn.training import Run, RunData, find_recipe, recipe_names
 
@@ -35,7 +35,7 @@ def test_every_recipe_builds_and_takes_one_step(name, request):
     recipe = replace(recipe, batch=4, epochs=1, precision="fp32")
     run = Run(recipe, RunData(stand_in(recipe.data.name, 4, **recipe.data.options)), torch.device("cpu"))
     for row in recipe.rows:  # found out now rather than after training
-        check_averaging(run.model, rotations=row.rotations, origins=row.origins)
+        check_tta(run.model, rotations=row.rotations, origins=row.origins)
     head = [parameter for parameter in run.model.parameters() if parameter.dim() > 1][-1]
     before = head.detach().clone()
     next(run.steps())

@@ -57,7 +57,7 @@ def evaluate_weights(
     """
     from ..device import PRECISIONS, choose_device
     from ..evaluation import ensemble_scores, evaluate, open_weights, scores
-    from ..evaluation.averaging import check_averaging
+    from ..evaluation import check_tta
     from ..evaluation.classify import match_classes
     from .progress import show_progress
 
@@ -66,7 +66,7 @@ def evaluate_weights(
     members = [open_weights(name) for name in weights]
     _check_alike(members)
     for member in members:
-        check_averaging(member.model, rotations=rotations, origins=origins)
+        check_tta(member.model, rotations=rotations, origins=origins)
     dataset = load_for(members[0], data, folder, split)
     if members[0].classes is not None:
         dataset = match_classes(dataset, members[0].classes)
@@ -143,10 +143,10 @@ def _facts(members: "list[Weights]", dataset: "Dataset | VoxelDataset", result: 
 
 
 def _print_summary(facts: dict[str, Any]) -> None:
-    from ..evaluation.averaging import averaged_over
+    from ..evaluation import describe_tta
 
     source = f" ({facts['source']})" if facts["source"] else ""
-    averaged = averaged_over(facts["rotations"], facts["origins"])
+    averaged = describe_tta(facts["rotations"], facts["origins"])
     together = "the sum of " if len(facts["weights"]) > 1 else ""
     print(f"{together}{' + '.join(facts['weights'])} on {facts['dataset']} {facts['split']}{source}{averaged}")
     print(f"error           {facts['error']:.2f}% of {facts['n']:,}")

@@ -1,14 +1,18 @@
-"""What trained models are worth, and what they say about images."""
+"""Evaluation of trained models: test errors, predictions, audits, equivariance."""
 
 from .audit import Audit, audit
-from .azimuth import AZIMUTHS, accuracy_by_azimuth
 from .classify import (
+    ANGLES,
     DivergedError,
     Evaluation,
+    accuracy_by_angle,
+    check_tta,
+    describe_tta,
     ensemble_scores,
     evaluate,
+    match_classes,
     origin_error_px,
-    origins_from_middle_px,
+    origin_offsets_px,
     scores,
 )
 from .consistency import Answers, Point
@@ -17,7 +21,7 @@ from .predict import Fault, FileKind, Prediction, file_kind, is_strange, overlay
 from .weights import Weights, open_weights
 
 __all__ = [
-    "AZIMUTHS",
+    "ANGLES",
     "Answers",
     "Audit",
     "DivergedError",
@@ -28,15 +32,18 @@ __all__ = [
     "Point",
     "Prediction",
     "Weights",
-    "accuracy_by_azimuth",
+    "accuracy_by_angle",
     "audit",
+    "check_tta",
+    "describe_tta",
     "ensemble_scores",
     "evaluate",
     "file_kind",
     "is_strange",
+    "match_classes",
     "open_weights",
     "origin_error_px",
-    "origins_from_middle_px",
+    "origin_offsets_px",
     "overlay",
     "predict_files",
     "scores",

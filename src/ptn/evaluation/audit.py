@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..data.dataset import Dataset, VoxelDataset
 from ..device import placement
 from ..errors import InputError, check_choice
-from ..geometry.interpolate import MODES, Mode
+from ..geometry import MODES, Mode
 from ..models import Model, OnnxModel
 from .classifier import Classifier, FunctionModel, as_classifier
 from .consistency import Kind, Mask, Point, Probe, as_pictures, measure_consistency

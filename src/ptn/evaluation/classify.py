@@ -1,8 +1,9 @@
-"""How well a model classifies: scores, averaged over rotations, origins and models, and what follows from them."""
+"""Class scores and test errors of models, with test-time augmentation."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -10,21 +11,26 @@ from torch import Tensor, nn
 from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..device import Precision, default_batch, placement, precision_of
 from ..errors import InputError
-from ..geometry import origin_px
-from ..models import Model
+from ..geometry import Similarity, similarity_warp
+from ..models import InferenceModel, Model, OnnxModel, PolarNetwork
 from ..models.inference import prepare_for_inference
 from ..models.networks import inferring
-from .averaging import check_averaging, mean_scores
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
+ANGLES = tuple(range(0, 360, 15))
+"""Default rotations of `accuracy_by_angle`, in degrees."""
+
+NEIGHBOR_PX = 1.0
+"""Distance in pixels between the predicted origin and its four neighbors with `origins=5`."""
+
 
 class DivergedError(InputError):
-    """Scores that are no numbers: of NaN no class is the likeliest."""
+    """Raised when scores are NaN or infinite."""
 
 
 class ScoreOptions(TypedDict, total=False):
-    """The options of `scores`."""
+    """Options of `scores`."""
 
     batch: int | None
     rotations: int
@@ -36,11 +42,13 @@ class ScoreOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What the answers to a test set amount to, in percent.
+    """Test results, in percent.
 
-    `per_class` has the accuracy of each class, None for a class that the set has no sample of, and
-    `class_accuracy` is their mean over the others. `confusion` int64 (classes, classes) counts the samples of
-    class [row] that were taken for class [column]. Of an empty set `n` is 0, and so are error and accuracies.
+    Attributes:
+        per_class: accuracy of each class; None for a class without samples.
+        class_accuracy: mean of `per_class` over the classes that have samples.
+        confusion: int64 (classes, classes); row: true class, column: predicted class.
+        n: number of samples. Without samples the error and the accuracies are 0.
     """
 
     error: float
@@ -62,74 +70,117 @@ def scores(
     precision: Precision = "fp32",
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The softmax scores of each image, float32 (N, classes) on the CPU, in evaluation mode.
+    """Returns the softmax scores of each image in evaluation mode: float32 (N, classes) on the CPU.
 
     Args:
-        images: (N, C, H, W) or (N, C, X, Y, Z), floats in [0, 1] or bytes, which are 0 to 255 in images and 0
-            or 1 in voxels; or a data set. Packed voxels are unpacked batch by batch.
-        batch: how many at a time; None is 1000, or fewer where images are large.
-        rotations: the scores are the mean over this many turns by equal angles (8: every 45°), bilinear and
-            about the middle; those of voxels are about z. 8 is the paper's test averaging.
-        origins: 5 takes the mean over the origin that the network finds and those a pixel to its right, left, below
-            and above, in each rotation. For networks with a polar transformer.
-        device: where to compute; None is where the model is. A model that is elsewhere moves, and stays there.
-        progress: called with how many images are done, and of how many.
+        images: (N, C, H, W) or (N, C, X, Y, Z), floats in [0, 1] or uint8 (0 to 255 in images, 0 or 1 in voxels),
+            or a data set.
+        batch: images per forward pass; by default 1000, fewer for large images.
+        rotations: test-time augmentation: average the scores over this many rotations by equal angles, bilinear,
+            about the center (of voxels about z). The paper uses 8.
+        origins: with 5, also average over the predicted origin and its four neighbors at a distance of one pixel.
+            Only for polar networks.
+        device: where to compute; by default the device of the model. The model is moved there.
+        progress: called with the number of images done and the total.
     """
-    check_averaging(model, rotations=rotations, origins=origins)
+    check_tta(model, rotations=rotations, origins=origins)
     if batch is not None and batch < 1:
         raise InputError(f"batch must be at least 1; got {batch}")
     if device is not None:
         model.to(device)
     place, dtype = placement(model)
-    total = len(images)
-    size = batch or default_batch(_shape(images))
+    size = batch or default_batch(_image_shape(images))
     parts = []
-    ready = prepare_for_inference(model)
+    prepared = prepare_for_inference(model)
     try:
-        with inferring(ready), precision_of(precision, place):
-            for start, pictures in _batches(images, size, place, dtype):
-                parts.append(mean_scores(ready, pictures, rotations=rotations, origins=origins))
+        with inferring(prepared), precision_of(precision, place):
+            for start, inputs in _batches(images, size, place, dtype):
+                parts.append(_tta_scores(prepared, inputs, rotations, origins))
                 if progress is not None:
-                    progress(start + len(pictures), total)
+                    progress(start + len(inputs), len(images))
         return torch.cat(parts).cpu()
     except torch.OutOfMemoryError as error:
-        raise InputError(f"{place} ran out of memory with {size} images at a time: use a smaller batch") from error
+        raise InputError(f"{place} ran out of memory with a batch of {size}: use a smaller batch") from error
+
+
+def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None:
+    """Raises InputError if `model` does not support this test-time augmentation."""
+    if rotations < 1:
+        raise InputError(f"rotations must be at least 1; got {rotations}")
+    if origins not in (1, 5):
+        raise InputError(f"origins must be 1 or 5; got {origins}")
+    network = model.model if isinstance(model, InferenceModel) else model
+    if origins > 1 and not isinstance(network, PolarNetwork):
+        if isinstance(network, OnnxModel):
+            raise InputError(f"{network.path} is an ONNX file, which takes no origin: use origins=1")
+        name = getattr(getattr(network, "config", None), "name", type(network).__name__)
+        raise InputError(f"origins=5 needs a network with a polar transformer, which {name} does not have")
+
+
+def describe_tta(rotations: int, origins: int) -> str:
+    """Returns ", averaged over 8 rotations and 5 origins", or "" without test-time augmentation."""
+    parts = [f"{n} {name}" for n, name in ((rotations, "rotations"), (origins, "origins")) if n > 1]
+    return f", averaged over {' and '.join(parts)}" if parts else ""
+
+
+def _tta_scores(model: Any, images: Tensor, rotations: int, origins: int) -> Tensor:
+    total = None
+    for k in range(rotations):
+        rotated = similarity_warp(images, Similarity(2 * math.pi * k / rotations)) if k else images
+        for logits in _logits_by_origin(model, rotated, origins):
+            probabilities = logits.float().softmax(dim=1)
+            total = probabilities if total is None else total + probabilities
+    assert total is not None
+    return total / (rotations * origins)
+
+
+def _logits_by_origin(model: Any, images: Tensor, origins: int) -> Iterator[Tensor]:
+    if origins == 1:
+        yield model(images)
+        return
+    explanation = model.explain(images)
+    yield explanation.logits
+    height, width = plane_size(images)
+    x, y = 2 * NEIGHBOR_PX / width, 2 * NEIGHBOR_PX / height
+    for step in explanation.origins.new_tensor([[x, 0], [-x, 0], [0, y], [0, -y]]):
+        yield model(images, origin=explanation.origins + step)
 
 
 def ensemble_scores(members: Sequence[Tensor]) -> Tensor:
-    """The answer of several models to the same images, the mean of their scores: each (N, classes)."""
+    """Returns the mean of the scores (N, classes) of several models for the same images."""
     if not members:
-        raise InputError("an ensemble needs at least one model's scores")
+        raise InputError("an ensemble needs the scores of at least one model")
     if len({member.shape for member in members}) > 1:
         shapes = ", ".join(str(tuple(member.shape)) for member in members)
-        raise InputError(f"the models of an ensemble must score the same images and classes; got {shapes}")
+        raise InputError(f"the members of an ensemble must score the same images and classes; got {shapes}")
     return torch.stack(tuple(members)).mean(dim=0)
 
 
 def evaluate(
-    answers: nn.Module | Tensor, dataset: Dataset | VoxelDataset, **options: Unpack[ScoreOptions]
+    model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDataset, **options: Unpack[ScoreOptions]
 ) -> Evaluation:
-    """The error of a model, or of scores (N, classes) that it or several gave; `options` are those of `scores`."""
-    if isinstance(answers, nn.Module):
-        answers = scores(answers, dataset, **options)
+    """Returns the test error of a model, or of scores (N, classes); `options` are those of `scores`."""
+    if isinstance(model_or_scores, nn.Module):
+        results = scores(model_or_scores, dataset, **options)
     elif options:
-        raise InputError(f"scores are evaluated as they are: {', '.join(options)} would do nothing")
+        raise InputError(f"{', '.join(options)}: not used when scores are given")
+    else:
+        results = model_or_scores
     count, classes = len(dataset), len(dataset.classes)
-    if answers.shape != (count, classes):
+    if results.shape != (count, classes):
         raise InputError(
-            f"{dataset.name} {dataset.split} has {count} samples of {classes} classes; "
-            f"the scores are {tuple(answers.shape)}"
+            f"{dataset.name} {dataset.split} has {count} samples and {classes} classes; "
+            f"the scores have shape {tuple(results.shape)}"
         )
-    check_finite(answers)
-    pairs = dataset.labels * classes + answers.argmax(dim=1).cpu()
+    check_finite(results)
+    pairs = dataset.labels * classes + results.argmax(dim=1).cpu()
     confusion = torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
-    right = confusion.diagonal().tolist()
-    present = confusion.sum(dim=1).tolist()
-    per_class = tuple(100 * r / n if n else None for r, n in zip(right, present, strict=True))
+    correct, totals = confusion.diagonal().tolist(), confusion.sum(dim=1).tolist()
+    per_class = tuple(100 * right / n if n else None for right, n in zip(correct, totals, strict=True))
     known = [value for value in per_class if value is not None]
     return Evaluation(
-        error=100 * (count - sum(right)) / max(1, count),
-        accuracy=100 * sum(right) / max(1, count),
+        error=100 * (count - sum(correct)) / max(1, count),
+        accuracy=100 * sum(correct) / max(1, count),
         per_class=per_class,
         class_accuracy=sum(known) / max(1, len(known)),
         confusion=confusion,
@@ -137,26 +188,49 @@ def evaluate(
     )
 
 
-def check_finite(answers: Tensor) -> None:
-    """Raise `DivergedError` unless the scores of every image are numbers."""
-    bad = int((~torch.isfinite(answers).all(dim=1)).sum())
+def check_finite(scores: Tensor) -> None:
+    """Raises DivergedError unless all scores (N, classes) are finite."""
+    bad = int((~torch.isfinite(scores).all(dim=1)).sum())
     if bad:
-        raise DivergedError(f"the scores of {bad} of {len(answers)} images are not finite: the model has diverged")
+        raise DivergedError(f"the scores of {bad} of {len(scores)} images are not finite: the model has diverged")
+
+
+def accuracy_by_angle(
+    model: nn.Module,
+    dataset: Dataset | VoxelDataset,
+    degrees: Sequence[float] = ANGLES,
+    *,
+    size: tuple[int, int] | None = None,
+    **options: Unpack[ScoreOptions],
+) -> list[float]:
+    """Returns the accuracy in % on images rotated about their center (voxels about z) by each angle, bicubic.
+
+    Args:
+        size: (height, width) of the central crop that the model takes, where the images are larger.
+        options: those of `scores`.
+    """
+    return [evaluate(_Rotated(model, angle, size), dataset, **options).accuracy for angle in degrees]
+
+
+class _Rotated(nn.Module):
+    def __init__(self, model: nn.Module, degrees: float, size: tuple[int, int] | None) -> None:
+        super().__init__()
+        self.model, self.size, self.pose = model, size, Similarity(math.radians(degrees))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(similarity_warp(images, self.pose, size=self.size, mode="bicubic").clamp(0, 1))
 
 
 def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
-    """`dataset` with its labels in the order of `classes`, which a model may have more of than it."""
+    """Returns `dataset` with labels that index `classes`, of which the data set may have a subset."""
     if tuple(classes) == dataset.classes:
         return dataset
     for name in dataset.classes:
         if name not in classes:
             known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-            raise InputError(
-                f"{dataset.name} has a class {name!r} that the model does not know ({known}): "
-                "give images of the classes that it was trained on"
-            )
-    places = torch.tensor([classes.index(name) for name in dataset.classes])
-    return replace(dataset, labels=places[dataset.labels], classes=tuple(classes))
+            raise InputError(f"{dataset.name} has a class {name!r} that the model does not have ({known})")
+    indices = torch.tensor([classes.index(name) for name in dataset.classes])
+    return replace(dataset, labels=indices[dataset.labels], classes=tuple(classes))
 
 
 def origin_error_px(
@@ -166,43 +240,52 @@ def origin_error_px(
     batch: int | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[float, float]:
-    """How far origins are from the true centres, `meta["center"]`, in pixels: the median and the 90th centile."""
+    """Returns median and 90th percentile of the distances of origins from `meta["center"]`, in pixels."""
     if "center" not in dataset.meta or not isinstance(dataset, Dataset) or not len(dataset):
-        raise InputError(f"{dataset.name} {dataset.split} has no true centres to compare origins with")
-    height, width = dataset.images.shape[-2:]
-    true = origin_px(dataset.meta["center"].double(), (height, width))
-    distances = (origins_px(model, dataset, batch=batch, device=device) - true).norm(dim=1)
+        raise InputError(f"{dataset.name} {dataset.split} has no true centers to compare origins with")
+    true = _offsets_px(dataset.meta["center"].double(), dataset)
+    distances = (origin_offsets_px(model, dataset, batch=batch, device=device) - true).norm(dim=1)
     median, p90 = distances.quantile(distances.new_tensor([0.5, 0.9])).tolist()
     return median, p90
 
 
-def origins_px(
+def origin_offsets_px(
     model: Model, dataset: Dataset, *, batch: int | None = None, device: torch.device | str | None = None
 ) -> Tensor:
-    """Where a network puts the origin in each image, (x, y) in pixels: float64 (N, 2) on the CPU."""
+    """Returns predicted origins as offsets (x, y) from the image center in pixels: float64 (N, 2) on the CPU."""
     if device is not None:
         model.to(device)
     place, dtype = placement(model)
-    origins = []
-    ready = prepare_for_inference(model)
+    parts = []
+    prepared = prepare_for_inference(model)
     with precision_of("fp32", place):
-        for _, pictures in _batches(dataset, batch or default_batch(_shape(dataset)), place, dtype):
-            found = ready.explain(pictures).origins
-            if found is None:
+        for _, inputs in _batches(dataset, batch or default_batch(_image_shape(dataset)), place, dtype):
+            origins = prepared.explain(inputs).origins
+            if origins is None:
                 raise InputError(f"{model.config.name} has no origin")
-            origins.append(found.cpu().double())
-    return origin_px(torch.cat(origins), (dataset.images.shape[-2], dataset.images.shape[-1]))
+            parts.append(origins.cpu().double())
+    return _offsets_px(torch.cat(parts), dataset)
 
 
-def origins_from_middle_px(model: Model, dataset: Dataset) -> Tensor:
-    """`origins_px` as they lie from the middle of the image: to the right and down."""
-    height, width = dataset.images.shape[-2:]
-    found = origins_px(model, dataset)
-    return found - found.new_tensor([(width - 1) / 2, (height - 1) / 2])
+def _offsets_px(origins: Tensor, dataset: Dataset) -> Tensor:
+    height, width = plane_size(dataset.images)
+    return origins * origins.new_tensor([width / 2, height / 2])
 
 
-def _shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:
-    """The shape of one image, channels first."""
+def plane_size(images: Tensor) -> tuple[int, int]:
+    """Returns (height, width) of images (…, H, W) or of the z slices of volumes (N, C, X, Y, Z)."""
+    if images.dim() == 5:
+        return images.shape[3], images.shape[2]
+    return images.shape[-2], images.shape[-1]
+
+
+def to_float(images: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Returns images or voxels, uint8 or float, as floats in [0, 1] on `device`."""
+    scale = 255 if images.dtype == torch.uint8 and images.dim() == 4 else 1
+    return images.to(device).to(dtype) / scale
+
+
+def _image_shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:
     if isinstance(images, VoxelDataset):
         return (images.channels, images.size, images.size, images.size)
     return tuple((images if isinstance(images, Tensor) else images.images).shape[1:])
@@ -211,16 +294,11 @@ def _shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:
 def _batches(
     images: Tensor | Dataset | VoxelDataset, size: int, device: torch.device, dtype: torch.dtype
 ) -> Iterator[tuple[int, Tensor]]:
-    """The images as floats in [0, 1] on the device, `size` at a time, after the index of the first of them.
-
-    No images are one empty batch, so that the number of classes can still be seen.
-    """
-    stored = images.images if isinstance(images, Dataset) else images
+    """Yields (index of the first image, float batch); one empty batch without images, which still has classes."""
     for start in range(0, max(1, len(images)), size):
         chosen = slice(start, start + size)
-        if isinstance(stored, VoxelDataset):
-            yield start, unpack_voxels(stored.packed[chosen].to(device), stored.size).to(dtype)
+        if isinstance(images, VoxelDataset):
+            inputs = unpack_voxels(images.packed[chosen].to(device), images.size)
         else:
-            part = stored[chosen].to(device)
-            as_bytes = part.dtype == torch.uint8 and part.dim() == 4
-            yield start, part.to(dtype) / 255 if as_bytes else part.to(dtype)
+            inputs = (images if isinstance(images, Tensor) else images.images)[chosen]
+        yield start, to_float(inputs, device, dtype)

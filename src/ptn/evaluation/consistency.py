@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..data.threads import in_threads, slices
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError
-from ..geometry.interpolate import Mode
+from ..geometry import Mode
 from ..models.inference import prepare_for_inference
 from ..models.networks import Network, ScoreSum, inferring
 from .classifier import are_probabilities, raw_scores

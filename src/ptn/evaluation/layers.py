@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, unknown_name
-from ..geometry import PolarGrid, wrap_angle
-from ..geometry.interpolate import Mode, interpolate
+from ..geometry import Mode, PolarGrid, interpolate, wrap_angle
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 from ..models.networks import inferring
 from .transforms import Similarity, disc, plane_size

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..geometry import similarity_warp
-from ..geometry.interpolate import Mode, PaddingMode
+from .. import geometry
+from ..geometry import Mode, PaddingMode
 
 # how far the bicubic kernel reaches, in pixels
 _KERNEL_REACH = 2
@@ -32,12 +32,9 @@ class Similarity:
         padding_mode: PaddingMode = "zeros",
     ) -> Tensor:
         """Images or volumes transformed, (N, C, H, W) or (N, C, X, Y, Z); `size` is that of the result."""
-        shift = torch.tensor(self.shift_px, dtype=torch.float32).expand(len(images), 2)
-        return similarity_warp(
+        return geometry.similarity_warp(
             images,
-            rotation=math.radians(self.degrees),
-            scale=self.scale,
-            shift_px=shift,
+            geometry.Similarity(math.radians(self.degrees), self.scale, self.shift_px),
             size=size,
             mode=mode,
             padding_mode=padding_mode,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..evaluation.averaging import averaged_over
+from ..evaluation import describe_tta
 from .records import Record
 from .session import Reporter
 from .trainer import Progress, Run
@@ -25,7 +25,7 @@ def make_reporter() -> Reporter:
 def summarise(records: Sequence[Record]) -> str:
     """The end of a run in a line."""
     parts = [
-        f"{record.row or record.model}: {record.test_error:.2f}% error{averaged_over(record.tta, record.origins)}"
+        f"{record.row or record.model}: {record.test_error:.2f}% error{describe_tta(record.tta, record.origins)}"
         for record in records
         if record.test_error is not None
     ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data import Dataset, VoxelDataset, load_dataset
 from ..data.subset import subset
 from ..device import describe_device
-from ..evaluation import AZIMUTHS, accuracy_by_azimuth, evaluate, origin_error_px, origins_from_middle_px, scores
+from ..evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px, origin_offsets_px, scores
 from ..layers import PolarTransformer
 from ..models import Model, Network, count_parameters, save_weights
 from .recipe import Recipe, Row
@@ -127,8 +127,8 @@ def measure(
     if "from_points" in test.meta:
         metrics |= _of_meshes_alone(answers, test)
     if alone and isinstance(test, VoxelDataset):
-        curve = accuracy_by_azimuth(model, test, precision=recipe.precision)
-        metrics |= {"azimuth_deg": list(AZIMUTHS), "azimuth_accuracy": [round(value, 2) for value in curve]}
+        curve = accuracy_by_angle(model, test, precision=recipe.precision)
+        metrics |= {"azimuth_deg": list(ANGLES), "azimuth_accuracy": [round(value, 2) for value in curve]}
     if alone and isinstance(model, Network) and _shows_digits_as_cut(recipe, test):
         metrics |= _by_angle(model, recipe)
     return result.error, metrics
@@ -146,7 +146,7 @@ def _learns_origins(model: Model) -> bool:
 
 def _origins_from_middle(model: Model, test: Dataset) -> dict[str, list[float]]:
     """Where origins are, in pixels from the middle of the image along x and y: their mean, and how they scatter."""
-    found = origins_from_middle_px(model, test)
+    found = origin_offsets_px(model, test)
     return {
         "origin_from_middle_px": [round(value, 3) for value in found.mean(dim=0).tolist()],
         "origin_deviation_px": [round(value, 3) for value in found.std(dim=0, correction=0).tolist()],
@@ -164,9 +164,9 @@ def _by_angle(model: Network, recipe: Recipe) -> dict[str, Any]:
     tiles = load_dataset(recipe.data.name.removeprefix("rot"), "test", size=48)
     some = subset(tiles, torch.arange(0, len(tiles), 10))
     _, height, width = model.input_shape
-    curve = accuracy_by_azimuth(model, some, size=(height, width), precision=recipe.precision)
+    curve = accuracy_by_angle(model, some, size=(height, width), precision=recipe.precision)
     accuracies = [round(value, 2) for value in curve]
-    return {"angle_deg": list(AZIMUTHS), "angle_count": len(some), "angle_accuracy": accuracies}
+    return {"angle_deg": list(ANGLES), "angle_count": len(some), "angle_accuracy": accuracies}
 
 
 def _of_meshes_alone(answers: Tensor, test: Dataset | VoxelDataset) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...data import Dataset
 from ...data.subset import subset
 from ...errors import InputError
-from ...evaluation import origins_from_middle_px
+from ...evaluation import origin_offsets_px
 from ...geometry import origin_px
 from ...models import Explanation, Model
 from ...models.inference import prepare_for_inference
@@ -48,7 +48,7 @@ def draw(model: Model, title: str, digits: Dataset, path: Path) -> dict[str, flo
         parts[0], prepare_for_inference(model).explain(digits.images[chosen].float() / 255), digits, chosen
     )
     some = torch.linspace(0, len(digits) - 1, min(_AT_MOST, len(digits))).long()
-    distance = origins_from_middle_px(model, subset(digits, some)).norm(dim=1)
+    distance = origin_offsets_px(model, subset(digits, some)).norm(dim=1)
     medians = _draw_distances(parts[1], distance, beside[some])
     figure.suptitle(f"Where {title} looks, with other digits beside the one to be read", fontsize=12)
     save(figure, path)
