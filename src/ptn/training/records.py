@@ -1,50 +1,55 @@
-"""Records: one JSON line per result, appended so that no crash and no other process can spoil what is there."""
+"""Records: one JSON line per result, in files that several processes may append to."""
 
 import errno
 import json
 import logging
 import os
 import subprocess
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import InputError, unknown_name
+from ..config import build
+from ..errors import InputError
 from ..files import make_folder
-from .recipe import Form
 
 LOG = logging.getLogger("ptn")
-SCHEMA = 1
-_START = b'{"schema":'  # how every line that we write begins
+SCHEMA = 2
+_START = b'{"schema":'  # the first bytes of every line
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What one run says about one row of a table.
+    """Result of one evaluation of one run.
 
-    `test_error` is in %, None where the run failed; `tta` is how many rotations were averaged at test time (1:
-    none), `origins` how many origins in each, which older records do not say; `started` is ISO 8601 with its time
-    zone. `table` and `row` are None for one's own data.
+    Attributes:
+        run: Name of the run: recipe, seed and start time.
+        id: The table row that the result belongs to, or None.
+        params: Number of parameters of the model.
+        test_error: Test error in %, None if the run failed.
+        metrics: Further results; "reason" of a failed run.
+        rotations, origins: Test-time augmentation: rotated copies of an image, and origins in each.
+        epochs: Number of epochs trained.
+        data_sha256: Hash of the training data.
+        config, config_sha256: `Recipe.changes()` and `Recipe.sha256`.
+        git, torch, device: Versions and hardware of the training.
+        started: Start of the run, ISO 8601 with time zone.
     """
 
     schema: int = SCHEMA
     run: str
+    id: str | None = None
     recipe: str
-    form: Form
-    table: str | None
-    row: str | None
     dataset: str
     model: str
     params: int
     seed: int
     test_error: float | None
     metrics: dict[str, Any]
-    tta: int
+    rotations: int = 1
     origins: int = 1
     epochs: int
     train_seconds: float
@@ -57,36 +62,26 @@ class Record:
     torch: str
     device: str
     precision: str
-    deterministic: bool
     started: str
     status: Literal["done", "failed"]
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
-            raise InputError(f"records of schema {self.schema!r} are not known, only of {SCHEMA}: update ptn")
-        for name, hint in _hints().items():
-            value = getattr(self, name)
-            if not _fits(value, hint):
-                raise InputError(f"{name} must be {_describe(hint)}; got {value!r}")
+            raise _unknown_schema(self.schema)
         if (self.test_error is None) != (self.status == "failed"):
-            raise InputError(f"test_error must be null in failed runs and only there; got {self.test_error!r}")
+            raise InputError(f"test_error must be null if and only if a run failed; got {self.test_error!r}")
         _check_time(self.started)
 
     @property
     def identity(self) -> tuple[str, str | None, int, int]:
-        """What no two records share."""
-        return self.run, self.row, self.tta, self.origins
-
-
-def append_record(path: Path, record: Record) -> None:
-    """Add `record` to the file at `path`, which is made if need be. See `append_records`."""
-    append_records(path, [record])
+        """Key that is unique to a record."""
+        return self.run, self.id, self.rotations, self.origins
 
 
 def append_records(path: Path, records: Iterable[Record]) -> None:
-    """Add `records` in one write, under a lock, and see them on the disk; all of them, or on an error none.
+    """Appends `records` to a file in one write, under a lock: all of them or, on an error, none.
 
-    A last line that an interrupted write left unfinished is removed first, and logged.
+    An incomplete last line, left by an interrupted write, is removed first.
     """
     lines = b"".join(map(_line, records))
     with _locked(path) as handle:
@@ -94,7 +89,7 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a file in their order. An unfinished last line is logged and left out."""
+    """Returns the records of a file in order, without an incomplete last line."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -103,12 +98,12 @@ def read_records(path: Path) -> list[Record]:
 
 
 def merge_records(target: Path, sources: Iterable[Path]) -> int:
-    """Add to `target` the records of `sources` that are not in it yet; returns how many were added."""
-    offered = [record for source in sources for record in read_records(source)]
+    """Appends the records of `sources` that `target` does not have; returns their number."""
+    candidates = [record for source in sources for record in read_records(source)]
     with _locked(target) as handle:
         known = {record.identity for record in _parse(_content(handle), target)}
         new: dict[object, Record] = {}
-        for record in offered:
+        for record in candidates:
             if record.identity not in known:
                 new.setdefault(record.identity, record)
         _write(handle, target, b"".join(map(_line, new.values())))
@@ -116,18 +111,17 @@ def merge_records(target: Path, sources: Iterable[Path]) -> int:
 
 
 def timestamp() -> str:
-    """Now, as `Record.started` has it."""
+    """Returns the current time in the format of `Record.started`."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def git_commit(folder: Path | None = None) -> str:
-    """The commit that the code in `folder` (by default this package) is at, "-dirty" if changed since.
+    """Returns the commit of the code in `folder` (default: this package), with "-dirty" if it was changed.
 
-    "unknown" where the code is not part of a git repository, though it may be installed within one, and the
-    environment variable PTN_COMMIT does not say it.
+    The environment variable PTN_COMMIT takes precedence. "unknown" if the code is not tracked by git.
     """
-    if named := os.environ.get("PTN_COMMIT"):
-        return named
+    if commit := os.environ.get("PTN_COMMIT"):
+        return commit
     folder = folder or Path(__file__).parent
     try:
         tracked = _git(folder, "ls-files", "--", ".")
@@ -143,7 +137,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The file at `path`, open to this process alone among those that come through here."""
+    """Context manager: the file descriptor of `path`, under an exclusive lock."""
     import fcntl  # not on Windows, where records can still be read
 
     make_folder(path.parent)
@@ -163,12 +157,12 @@ def _content(handle: int) -> bytes:
 
 
 def _write(handle: int, path: Path, lines: bytes) -> None:
-    """Append `lines` to a file that is locked, on lines of their own, or leave it with the lines it had."""
+    """Appends whole lines to a locked file, or leaves it unchanged on an error."""
     data = _content(handle)
     tail = data[data.rfind(b"\n") + 1 :]
     size = len(data)
-    if _torn(tail):
-        LOG.warning("%s: removed its last line, which an interrupted write left unfinished", path)
+    if _is_incomplete(tail):
+        LOG.warning("%s: removed an incomplete last line", path)
         size -= len(tail)
         os.ftruncate(handle, size)
     elif tail:
@@ -183,8 +177,8 @@ def _write(handle: int, path: Path, lines: bytes) -> None:
         raise
 
 
-def _torn(tail: bytes) -> bool:
-    """Whether what follows the last newline is the beginning of a record but not the whole of it."""
+def _is_incomplete(tail: bytes) -> bool:
+    """True if the bytes after the last newline are a record that was cut off."""
     if not tail or not (tail.startswith(_START) or _START.startswith(tail)):
         return False
     try:
@@ -196,83 +190,39 @@ def _torn(tail: bytes) -> bool:
 
 def _line(record: Record) -> bytes:
     try:
-        said = asdict(record)
-        return json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        return json.dumps(
+            asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).encode() + b"\n"
     except ValueError as error:
-        raise InputError(f"run {record.run}: a record holds finite numbers only; write null for others") from error
+        raise InputError(f"run {record.run}: the numbers of a record must be finite") from error
 
 
 def _parse(data: bytes, path: Path) -> list[Record]:
     *lines, tail = data.split(b"\n")
-    if _torn(tail):
-        LOG.warning("%s: left out its last line, which is unfinished", path)
+    if _is_incomplete(tail):
+        LOG.warning("%s: ignored an incomplete last line", path)
     else:
         lines.append(tail)
     numbered = enumerate(lines, start=1)
     return [_parse_line(line, f"{path}, line {number}") for number, line in numbered if line.strip()]
 
 
-def _parse_line(line: bytes, place: str) -> Record:
+def _parse_line(line: bytes, where: str) -> Record:
     try:
-        values = json.loads(line, parse_constant=_refuse)
+        values = json.loads(line, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise InputError(f"{place}: not a record in JSON ({error})") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{place}: not a record but {line[:40].decode(errors='replace')!r}")
-    try:
-        return _record(values)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from error
+        raise InputError(f"{where}: not a record in JSON ({error})") from error
+    if isinstance(values, dict) and values.get("schema") != SCHEMA:  # first: its fields differ too
+        raise InputError(f"{where}: {_unknown_schema(values.get('schema'))}")
+    return build(Record, values, where)
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number that JSON has")
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
 
 
-def _record(values: Mapping[str, Any]) -> Record:
-    if values.get("schema") != SCHEMA:  # said first: another schema will have other fields too
-        raise InputError(f"records of schema {values.get('schema')!r} are not known, only of {SCHEMA}: update ptn")
-    names = [field.name for field in fields(Record)]
-    if unknown := [name for name in values if name not in names]:
-        raise unknown_name("field", unknown[0], names)
-    required = [field.name for field in fields(Record) if field.default is MISSING]
-    if missing := [name for name in required if name not in values]:
-        raise InputError(f"no {', '.join(missing)}")
-    return Record(**values)
-
-
-def _hints() -> dict[str, Any]:
-    return typing.get_type_hints(Record)
-
-
-def _fits(value: object, hint: Any) -> bool:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, argument) for argument in arguments)
-    if origin is Literal:
-        return value in arguments
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, int | float if hint is float else origin or hint)
-
-
-def _describe(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_describe, arguments))
-    if origin is Literal:
-        return " or ".join(map(repr, arguments))
-    return _NAMES[origin or hint]
-
-
-_NAMES: dict[Any, str] = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    dict: "an object",
-    types.NoneType: "null",
-}
+def _unknown_schema(schema: object) -> InputError:
+    return InputError(f"unknown record schema {schema!r}; this version of ptn reads schema {SCHEMA}")
 
 
 def _check_time(text: str) -> None:
