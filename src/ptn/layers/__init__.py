@@ -1,17 +1,30 @@
-"""Where parameters meet geometry."""
+"""Layers: convolutions that wrap around the angle, origin predictors and transformers."""
 
-from .blocks import (
+from .conv import (
     Blocks,
     ChannelDropout,
     ConvBlock,
+    RandomLayer,
     ResidualBlock,
     WrapConv2d,
     WrapConv3d,
     fuse_blocks,
     make_conv,
+    mean_response,
+    random_layers,
 )
-from .noise import RandomLayer, StreamDropout, random_layers
-from .origin import Location, OriginJitter, OriginPredictor, activate_heatmap, centroid, heatmap_centroid
+from .noise import StreamDropout
+from .origin import (
+    HeatmapActivation,
+    Location,
+    OriginJitter,
+    OriginPredictor,
+    activate_heatmap,
+    centroid,
+    default_predictor,
+    heatmap_centroid,
+    normalize_heatmap,
+)
 from .transformers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 
 __all__ = [
@@ -19,6 +32,7 @@ __all__ = [
     "ChannelDropout",
     "ConvBlock",
     "CylindricalTransformer",
+    "HeatmapActivation",
     "Location",
     "OriginJitter",
     "OriginPredictor",
@@ -31,8 +45,11 @@ __all__ = [
     "WrapConv3d",
     "activate_heatmap",
     "centroid",
+    "default_predictor",
     "fuse_blocks",
     "heatmap_centroid",
     "make_conv",
+    "mean_response",
+    "normalize_heatmap",
     "random_layers",
 ]

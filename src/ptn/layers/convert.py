@@ -14,7 +14,7 @@ from torch import nn
 
 from ..errors import InputError
 from ..geometry import wrap_angle
-from .blocks import WrapConv2d
+from .conv import WrapConv2d
 
 _PADS = (nn.ConstantPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d)
 _POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.LPPool2d)

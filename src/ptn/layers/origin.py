@@ -1,4 +1,4 @@
-"""Where the object's centre is: a heatmap, its centroid, and the network that draws it."""
+"""Origin prediction: a heatmap, its centroid, and the network that predicts it."""
 
 import math
 from typing import Literal, NamedTuple
@@ -8,26 +8,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, check_choice
-from .noise import RandomLayer
+from .conv import Blocks, ConvBlock, RandomLayer
 
-HeatmapActivation = Literal["softplus", "linear", "softmax"]
-ACTIVATIONS = ("softplus", "linear", "softmax")
+HeatmapActivation = Literal["softplus", "linear"]
+HEATMAP_ACTIVATIONS = ("softplus", "linear")
 
-# below this share of its absolute mass, or below this sum, a heatmap counts as vanished
-VANISHING = 1e-6
-FAINT = 1e-30
+# The sum of a heatmap counts as zero below this share of its absolute sum, or below this value.
+_ZERO_SHARE = 1e-6
+_ZERO_SUM = 1e-30
 
 
 class Location(NamedTuple):
-    """An origin (N, 2) in [-1, 1] and the heatmap (N, h, w) whose centroid it is, if it was predicted."""
+    """An origin (N, 2) in [-1, 1], and the heatmap (N, h, w) whose centroid it is, or None."""
 
     origin: Tensor
     heatmap: Tensor | None
 
 
 def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
-    """Raw scores (N, h, w) or (N, 1, h, w) as weights (N, h, w), in float32 at least."""
-    check_choice("heatmap activation", activation, ACTIVATIONS)
+    """Returns the weights (N, h, w) of raw scores (N, h, w) or (N, 1, h, w), in float32 or float64."""
+    check_choice("heatmap", activation, HEATMAP_ACTIVATIONS)
     if not isinstance(heatmap, Tensor):
         raise InputError(f"expected a heatmap tensor (N, h, w) or (N, 1, h, w); got {type(heatmap).__name__}")
     if heatmap.dim() == 4 and heatmap.shape[1] == 1:
@@ -38,46 +38,54 @@ def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus"
             f"got {heatmap.dtype} {tuple(heatmap.shape)}"
         )
     scores = heatmap if heatmap.dtype == torch.float64 else heatmap.float()
-    if activation == "softplus":
-        return F.softplus(scores)
-    if activation == "softmax":
-        return scores.flatten(1).softmax(dim=1).view_as(scores)
-    return scores
+    return F.softplus(scores) if activation == "softplus" else scores
 
 
 def centroid(weights: Tensor) -> Tensor:
-    """The centre of mass of each map: (N, h, w) -> (N, 2) as (x, y) in [-1, 1], pixel centres at (2i+1)/n - 1.
+    """Returns the centre of mass of each map: (N, h, w) -> (N, 2) as (x, y), pixel centres at (2i+1)/n - 1.
 
-    Weights may be negative (the paper's heatmap is signed). Where their sum vanishes the centroid is the
-    middle of the map, and it never leaves the map.
+    Weights may be negative: the paper's heatmap is signed. Where their sum is zero the centroid is the centre of the
+    map. The result is clamped to [-1, 1].
     """
     height, width = weights.shape[-2:]
     x = (2 * torch.arange(width, dtype=weights.dtype, device=weights.device) + 1) / width - 1
     y = (2 * torch.arange(height, dtype=weights.dtype, device=weights.device) + 1) / height - 1
     mass = weights.sum(dim=(-2, -1))
-    # the coordinates sum to zero, so a constant taken off the weights changes nothing but rounding:
-    # a uniform map has its centroid in the middle exactly
-    rest = weights - weights.detach().amin(dim=(-2, -1), keepdim=True)
-    moment = torch.stack(((rest.sum(dim=-2) * x).sum(dim=-1), (rest.sum(dim=-1) * y).sum(dim=-1)), dim=-1)
-    vanishes = mass.abs() <= (VANISHING * weights.abs().sum(dim=(-2, -1))).clamp(min=FAINT)
-    safe = torch.where(vanishes, torch.ones_like(mass), mass)
-    centre = torch.where(vanishes[:, None], torch.zeros_like(moment), moment / safe[:, None])
+    # The coordinates sum to zero, so subtracting a constant changes rounding only: the centroid of a uniform map is
+    # exactly the centre.
+    raised = weights - weights.detach().amin(dim=(-2, -1), keepdim=True)
+    moment = torch.stack(((raised.sum(dim=-2) * x).sum(dim=-1), (raised.sum(dim=-1) * y).sum(dim=-1)), dim=-1)
+    is_zero = mass.abs() <= (_ZERO_SHARE * weights.abs().sum(dim=(-2, -1))).clamp(min=_ZERO_SUM)
+    divisor = torch.where(is_zero, torch.ones_like(mass), mass)
+    centre = torch.where(is_zero[:, None], torch.zeros_like(moment), moment / divisor[:, None])
     return centre.clamp(-1, 1)
 
 
 def heatmap_centroid(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
-    """The origin that a heatmap of raw scores points at: (N, h, w) or (N, 1, h, w) -> (N, 2) in [-1, 1].
+    """Returns the origin of a heatmap of raw scores: (N, h, w) or (N, 1, h, w) -> (N, 2) in [-1, 1].
 
-    `activation` makes weights of the scores: "linear" takes them as they are, the paper's choice; "softplus"
-    and "softmax" make them positive, so that the origin is always inside the image.
+    Args:
+        activation: how scores become weights: "linear" leaves them as they are, as in the paper; "softplus" makes
+            them positive, so that the centroid is well-conditioned.
     """
     return centroid(activate_heatmap(heatmap, activation))
 
 
-class ChannelSum(nn.Conv2d):
-    """A 1×1 convolution to one channel, (N, C, h, w) -> (N, 1, h, w), as the sum over channels that it is.
+def normalize_heatmap(heatmap: Tensor) -> Tensor:
+    """Returns a heatmap scaled to [0, 1] for display: (…, h, w) -> (…, h, w), a constant map as zeros.
 
-    In float32 at least, and in fewer kernels on a GPU than a convolution to one channel takes.
+    A map and its negative have the same centroid, so a map with a negative sum is negated first.
+    """
+    weights = heatmap.detach().float()
+    weights = torch.where(weights.sum(dim=(-2, -1), keepdim=True) < 0, -weights, weights)
+    weights = weights - weights.amin(dim=(-2, -1), keepdim=True)
+    return weights / weights.amax(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+class ChannelSum(nn.Conv2d):
+    """A 1×1 convolution to one channel as a weighted sum: (N, C, h, w) -> (N, 1, h, w), in float32 or float64.
+
+    It takes fewer kernels on a GPU than a convolution to one channel.
     """
 
     def __init__(self, channels: int) -> None:
@@ -90,14 +98,18 @@ class ChannelSum(nn.Conv2d):
 
 
 class OriginPredictor(nn.Module):
-    """A fully convolutional `body`, a 1×1 convolution to one channel, and the centroid of that heatmap.
+    """Predicts the origin of each image as the centroid of a heatmap: (N, C, H, W) -> Location.
 
-    (N, C, H, W) -> Location. The 1×1 convolution starts with weights 0 and `bias`, so that the first origin is
-    the middle of the image. The larger the bias, the longer the heatmap stays broad, and the origin in the middle.
-    Keep weight decay off it: its sum is what the centroid is divided by.
+    The heatmap is a 1×1 convolution to one channel of the output of `body`, a fully convolutional network. That
+    convolution starts with weights 0 and bias 1, so that the first origin is the centre of the image. Do not apply
+    weight decay to it: the centroid is divided by the sum of the heatmap.
 
-    With 4 `turns` the heatmap is the mean of those of the image turned by quarters, each turned back: when the
-    image turns by a quarter, so does the origin, exactly, whatever the predictor has seen in training.
+    Args:
+        body: (N, C, H, W) -> (N, channels, h, w).
+        channels: channels of the output of `body`.
+        heatmap: activation of the heatmap, see `heatmap_centroid`.
+        origin_turns: 1, or 4: the heatmap is the mean over the four rotations of the image by quarter turns, each
+            rotated back. The origin is then exactly equivariant to quarter turns. For square images.
     """
 
     def __init__(
@@ -105,40 +117,65 @@ class OriginPredictor(nn.Module):
         body: nn.Module,
         channels: int,
         *,
-        activation: HeatmapActivation = "softplus",
-        bias: float = 1.0,
-        turns: int = 1,
+        heatmap: HeatmapActivation = "softplus",
+        origin_turns: int = 1,
     ) -> None:
         super().__init__()
-        check_choice("heatmap activation", activation, ACTIVATIONS)
-        if turns not in (1, 4):
-            raise InputError(f"origin_turns must be 1 or 4; got {turns}")
-        if not (math.isfinite(bias) and bias > 0):
-            raise InputError(f"heatmap_bias must be a positive number; got {bias}")
+        check_choice("heatmap", heatmap, HEATMAP_ACTIVATIONS)
+        if origin_turns not in (1, 4):
+            raise InputError(f"origin_turns must be 1 or 4; got {origin_turns}")
         self.body = body
         self.head = ChannelSum(channels)
         nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, bias)  # type: ignore[arg-type]
-        self.activation: HeatmapActivation = activation
-        self.turns = turns
+        nn.init.ones_(self.head.bias)  # type: ignore[arg-type]
+        self.heatmap: HeatmapActivation = heatmap
+        self.origin_turns = origin_turns
 
     def forward(self, x: Tensor) -> Location:
-        heatmap = self._draw(x) if self.turns == 1 else self._draw_turned(x)
+        heatmap = self._heatmap(x) if self.origin_turns == 1 else self._mean_heatmap(x)
         return Location(centroid(heatmap), heatmap)
 
-    def _draw(self, x: Tensor) -> Tensor:
-        return activate_heatmap(self.head(self.body(x)), self.activation)
+    def _heatmap(self, x: Tensor) -> Tensor:
+        return activate_heatmap(self.head(self.body(x)), self.heatmap)
 
-    def _draw_turned(self, x: Tensor) -> Tensor:
+    def _mean_heatmap(self, x: Tensor) -> Tensor:
         if x.shape[-2] != x.shape[-1]:
             raise InputError(f"origin_turns=4 takes square images; got {x.shape[-2]}×{x.shape[-1]}")
-        turned = torch.cat([x.rot90(turn, (2, 3)) for turn in range(self.turns)])
-        parts = self._draw(turned).unflatten(0, (self.turns, x.shape[0]))
-        return torch.stack([part.rot90(-turn, (1, 2)) for turn, part in enumerate(parts)]).mean(dim=0)
+        rotated = torch.cat([x.rot90(turns, (2, 3)) for turns in range(4)])
+        heatmaps = self._heatmap(rotated).unflatten(0, (4, x.shape[0]))
+        return torch.stack([part.rot90(-turns, (1, 2)) for turns, part in enumerate(heatmaps)]).mean(dim=0)
+
+    def extra_repr(self) -> str:
+        return f"heatmap={self.heatmap!r}, origin_turns={self.origin_turns}"
+
+
+def halvings(image_size: tuple[int, int]) -> int:
+    """Returns how often an image is halved to reach about 28 pixels, the size of the paper's first networks."""
+    return max(0, round(math.log2(max(image_size) / 28)))
+
+
+def default_predictor(
+    in_chans: int,
+    image_size: tuple[int, int] | None = None,
+    *,
+    heatmap: HeatmapActivation = "softplus",
+    origin_turns: int = 1,
+) -> OriginPredictor:
+    """Returns the paper's origin predictor: three blocks of 20 channels, the first with stride 2.
+
+    Args:
+        in_chans: channels of the images.
+        image_size: (H, W). At 96 pixels the first two blocks have stride 2, at 160 and more all three.
+        heatmap, origin_turns: see `OriginPredictor`.
+    """
+    strided = 1 if image_size is None else min(3, max(1, halvings(image_size)))
+    strides = (2,) * strided + (1,) * (3 - strided)
+    blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip((in_chans, 20, 20), strides, strict=True)]
+    return OriginPredictor(Blocks(*blocks), 20, heatmap=heatmap, origin_turns=origin_turns)
 
 
 class OriginJitter(RandomLayer):
-    """Moves each origin by up to `amount_px` pixels along x and y, uniformly, in training only."""
+    """Adds uniform noise of up to `amount_px` pixels along x and y to each origin, in training only."""
 
     def __init__(self, amount_px: float) -> None:
         super().__init__()
@@ -156,3 +193,6 @@ class OriginJitter(RandomLayer):
         x, y = (2 * self.uniform(origin.shape[0], origin.device) - 1).to(origin.dtype).unbind(dim=1)
         step = torch.stack((x * (2 * self.amount_px / width), y * (2 * self.amount_px / height)), dim=1)
         return origin + step
+
+    def extra_repr(self) -> str:
+        return f"amount_px={self.amount_px}"

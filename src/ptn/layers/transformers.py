@@ -1,30 +1,52 @@
-"""Image in, canonical image out: the polar, cylindrical and spatial transformers.
+"""Transformers: layers that resample images on a polar or cylindrical grid, or in a canonical pose.
 
-Each has two halves that a network can call apart: `locate` says where the object is, `sample` resamples the
-image accordingly. `forward` does both.
+Each has two steps that can be called separately: `locate` predicts the pose of each image, `sample` resamples the
+image. `forward` does both.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError, check_choice
 from ..geometry import (
+    Law,
+    Mode,
+    PaddingMode,
     PolarGrid,
-    Warp,
+    Similarity,
+    check_options,
+    coordinate_dtype,
     cylindrical_sample,
     fold_slices,
-    frame_before_warp,
     polar_sample,
     similarity_warp,
 )
-from ..geometry.grid import Law
-from ..geometry.interpolate import Mode, PaddingMode, check_options, coordinate_dtype
-from .origin import Location, OriginJitter, OriginPredictor
+from .origin import Location, OriginJitter, OriginPredictor, default_predictor
+
+Origin = Literal["center", "learned"]
 
 
 class PolarTransformer(nn.Module):
-    """Images resampled on a polar grid around their origin: (N, C, H, W) -> (N, C, angles, radii).
+    """Resamples images on a polar grid around an origin: (N, C, H, W) -> (N, C, angles, radii).
 
-    The origin is what `predictor` says, the middle of the image without one, or what the caller gives.
+    `PolarTransformer(grid)` samples around the centre of the image, `PolarTransformer(grid, predictor)` around the
+    origin that `predictor` finds, and `PolarTransformer(grid, origin="learned", in_chans=3)` around the origin that
+    the paper's predictor finds once it is trained; see `default_predictor`.
+
+    If a predicted origin is not finite, the samples of that image are NaN.
+
+    Args:
+        grid: the angles and radii to sample.
+        predictor: predicts the origin of each image.
+        origin: "center" or "learned"; by default "learned" with a predictor and "center" without.
+        in_chans: channels of the images; only with `origin="learned"` and without a predictor.
+        origin_jitter_px: in training, moves each origin by up to so many pixels along x and y.
+        mode, padding_mode: as in `polar_sample`.
+
+    Raises:
+        InputError: `origin`, `predictor` and `in_chans` contradict each other.
     """
 
     def __init__(
@@ -32,6 +54,8 @@ class PolarTransformer(nn.Module):
         grid: PolarGrid,
         predictor: OriginPredictor | None = None,
         *,
+        origin: Origin | None = None,
+        in_chans: int | None = None,
         origin_jitter_px: float = 0.0,
         mode: Mode = "bilinear",
         padding_mode: PaddingMode = "zeros",
@@ -39,69 +63,69 @@ class PolarTransformer(nn.Module):
         super().__init__()
         check_options(mode, padding_mode)
         self.grid = grid
-        self.predictor = predictor
+        self.predictor = _choose_predictor(predictor, origin, in_chans)
         self.jitter = OriginJitter(origin_jitter_px)
         self.mode: Mode = mode
         self.padding_mode: PaddingMode = padding_mode
 
     def locate(self, images: Tensor) -> Location:
-        """The origin of each image, without jitter, and its heatmap."""
+        """Returns the origin of each image, without jitter, and its heatmap."""
         if self.predictor is not None:
             location: Location = self.predictor(images)
             return location
         dtype = coordinate_dtype(images)
         return Location(torch.zeros(images.shape[0], 2, dtype=dtype, device=images.device), None)
 
-    def sample(
-        self,
-        images: Tensor,
-        origin: Tensor,
-        *,
-        phase: Tensor | float = 0.0,
-        dilation: Tensor | float = 1.0,
-        check_finite: bool = True,
-    ) -> Tensor:
-        """The polar image around `origin`."""
+    def sample(self, images: Tensor, origin: Tensor, *, check_finite: bool = True) -> Tensor:
+        """Returns the polar image around `origin`, see `polar_sample`."""
         return polar_sample(
             images,
             origin,
             self.grid,
-            phase=phase,
-            dilation=dilation,
             mode=self.mode,
             padding_mode=self.padding_mode,
             check_finite=check_finite,
         )
 
-    def forward(
-        self,
-        images: Tensor,
-        origin: Tensor | None = None,
-        *,
-        guide: Tensor | None = None,
-        warp: Warp | None = None,
-    ) -> Tensor:
-        """`guide` is what the predictor looks at if not the images themselves: a normalised copy, say.
+    def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
+        """Returns the polar image around `origin`, by default the predicted one or the centre.
 
-        With `warp` it is that of the images warped, and the result is that of the images warped, read from the
-        images themselves: one interpolation instead of two.
+        Args:
+            guide: what the predictor reads instead of `images`, such as normalized images.
         """
         if origin is not None:
             return self.sample(images, origin)
-        size = (images.shape[-2], images.shape[-1])
         predicted = self.locate(images if guide is None else guide).origin
-        moved = self.jitter(predicted, size)
-        if warp is None:
-            return self.sample(images, moved, check_finite=False)
-        frame = frame_before_warp(moved, size, **warp._asdict())
-        return self.sample(images, **frame._asdict(), check_finite=False)
+        jittered = self.jitter(predicted, (images.shape[-2], images.shape[-1]))
+        return self.sample(images, jittered, check_finite=False)
+
+    def extra_repr(self) -> str:
+        origin = "center" if self.predictor is None else "learned"
+        return f"{self.grid}, origin={origin!r}, mode={self.mode!r}, padding_mode={self.padding_mode!r}"
+
+
+def _choose_predictor(
+    predictor: OriginPredictor | None, origin: Origin | None, in_chans: int | None
+) -> OriginPredictor | None:
+    if origin is not None:
+        check_choice("origin", origin, ("center", "learned"))
+    if predictor is not None and (origin == "center" or in_chans is not None):
+        extra = 'origin="center"' if origin == "center" else f"in_chans={in_chans}"
+        raise InputError(f"the predictor determines the origin: leave out {extra}, or the predictor")
+    if predictor is None and origin == "learned":
+        if in_chans is None:
+            raise InputError('origin="learned" needs a predictor, or in_chans=... for the default predictor')
+        return default_predictor(in_chans)
+    if predictor is None and in_chans is not None:
+        raise InputError('in_chans is for the default predictor: add origin="learned"')
+    return predictor
 
 
 class CylindricalTransformer(nn.Module):
-    """Volumes resampled on a cylinder around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
+    """Resamples volumes on a cylinder around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
-    A polar transformer over the slices as channels (N, C·Z, Y, X), so that all share one origin: the axis. By
-    default the radius is linear and reaches half the `width` of the volume.
+    A polar transformer with the z slices as channels, (N, C·Z, Y, X): all slices share one origin, the axis. Without
+    a predictor the axis is the centre. By default the radius is linear and ends at half the `width` of the volume.
     """
 
     def __init__(
@@ -125,19 +149,15 @@ class CylindricalTransformer(nn.Module):
             law=law,
         )
         self.polar = PolarTransformer(
-            grid,
-            predictor,
-            origin_jitter_px=origin_jitter_px,
-            mode=mode,
-            padding_mode=padding_mode,
+            grid, predictor, origin_jitter_px=origin_jitter_px, mode=mode, padding_mode=padding_mode
         )
 
     def locate(self, volumes: Tensor) -> Location:
-        """The axis of each volume as (x, y), without jitter, and its heatmap."""
+        """Returns the axis of each volume as (x, y), without jitter, and its heatmap."""
         return self.polar.locate(fold_slices(volumes))
 
     def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_finite: bool = True) -> Tensor:
-        """The cylindrical image around `axis_xy`."""
+        """Returns the cylindrical image around `axis_xy`, see `cylindrical_sample`."""
         return cylindrical_sample(
             volumes,
             axis_xy,
@@ -148,27 +168,25 @@ class CylindricalTransformer(nn.Module):
         )
 
     def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
+        """Returns the cylindrical image around `axis_xy`, by default the predicted axis or the centre."""
         if axis_xy is not None:
             return self.sample(volumes, axis_xy)
         predicted = self.locate(volumes if guide is None else guide).origin
-        moved = self.polar.jitter(predicted, (volumes.shape[3], volumes.shape[2]))
-        return self.sample(volumes, moved, check_finite=False)
+        jittered = self.polar.jitter(predicted, (volumes.shape[3], volumes.shape[2]))
+        return self.sample(volumes, jittered, check_finite=False)
 
 
 class SpatialTransformer(nn.Module):
-    """Images brought upright, to size and to the middle by a regressed SIM(2) transform (Jaderberg et al. 2015).
+    """Spatial transformer over SIM(2) (Jaderberg et al. 2015): (N, C, H, W) -> (N, C, H, W).
 
-    (N, C, H, W) -> (N, C, H, W). `localiser` maps images to (N, 4): log-scale, rotation in radians, and the
-    point (x, y) in [-1, 1] that is brought to the middle. Zero is the identity; a localiser whose last layer
-    starts at zero starts there.
+    Args:
+        localiser: maps images to poses (N, 4): log-scale, rotation in radians, and the point (x, y) in [-1, 1] that is
+            moved to the centre. Zero is the identity: initialise the last layer with zeros.
+        mode, padding_mode: as in `similarity_warp`.
     """
 
     def __init__(
-        self,
-        localiser: nn.Module,
-        *,
-        mode: Mode = "bilinear",
-        padding_mode: PaddingMode = "zeros",
+        self, localiser: nn.Module, *, mode: Mode = "bilinear", padding_mode: PaddingMode = "zeros"
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
@@ -177,24 +195,15 @@ class SpatialTransformer(nn.Module):
         self.padding_mode: PaddingMode = padding_mode
 
     def locate(self, images: Tensor) -> Tensor:
-        """The pose of each image (N, 4)."""
+        """Returns the pose of each image, (N, 4)."""
         return self.localiser(images)
 
     def sample(self, images: Tensor, pose: Tensor) -> Tensor:
-        """`images` with the pose undone."""
+        """Returns `images` with (x, y) moved to the centre, then rotated and scaled."""
         log_scale, rotation, x, y = pose.to(coordinate_dtype(pose)).unbind(dim=1)
-        scale = log_scale.exp()
-        x, y = x * (images.shape[-1] / 2), y * (images.shape[-2] / 2)
-        cos, sin = scale * torch.cos(rotation), scale * torch.sin(rotation)
-        shift = torch.stack((sin * y - cos * x, -sin * x - cos * y), dim=1)
-        return similarity_warp(
-            images,
-            rotation=rotation,
-            scale=scale,
-            shift_px=shift,
-            mode=self.mode,
-            padding_mode=self.padding_mode,
-        )
+        shift = torch.stack((-x * (images.shape[-1] / 2), -y * (images.shape[-2] / 2)), dim=1)
+        warp = Similarity(rotation, log_scale.exp()) @ Similarity(shift_px=shift)
+        return similarity_warp(images, warp, mode=self.mode, padding_mode=self.padding_mode)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.sample(images, self.locate(images))

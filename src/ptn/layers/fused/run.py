@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..blocks import ConvBlock, ResidualBlock, WrapConv2d, WrapConv3d
+from ..conv import ConvBlock, ResidualBlock, WrapConv2d, WrapConv3d
 from .chain import block_chain
 
 Pair = tuple[nn.Conv2d | nn.Conv3d, nn.BatchNorm2d | nn.BatchNorm3d]

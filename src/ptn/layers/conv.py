@@ -1,6 +1,7 @@
-"""Convolutions that wrap around the angle, and the blocks that every network is made of."""
+"""Convolutions that wrap around the angle, blocks of them, and layers that are random in training."""
 
 import math
+from abc import ABC, abstractmethod
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..geometry import wrap_angle
-from .noise import RandomLayer
 
 Size = int | tuple[int, ...]
+Dims = Literal[2, 3]
 
 
 class _Wrapping:
-    """What makes a convolution wrap around its first axis, the angle."""
+    """Mixin of a convolution: circular padding along the first spatial axis, zeros along the others."""
 
     padding: str | tuple[int, ...]
 
@@ -30,13 +31,13 @@ class _Wrapping:
         **options: Any,
     ) -> None:
         if "padding_mode" in options:
-            raise InputError("a wrapping convolution has its own padding mode: leave padding_mode out")
+            raise InputError("padding_mode is fixed: circular along the angle, zeros along the other axes")
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[call-arg]
         kernel: tuple[int, ...] = self.kernel_size  # type: ignore[attr-defined]
         dilation: tuple[int, ...] = self.dilation  # type: ignore[attr-defined]
         angle, *others = _margins(padding, kernel, dilation)
         self.wrapped = angle
-        # the convolution itself adds symmetric zeros without a copy; only an even kernel needs others
+        # The convolution adds symmetric zeros without a copy; only an even kernel needs F.pad.
         symmetric = all(before == after for before, after in others)
         self.padding = (0, *(before if symmetric else 0 for before, _ in others))
         self.zeros = [] if symmetric else [side for pair in reversed(others) for side in pair]
@@ -48,26 +49,27 @@ class _Wrapping:
         return super().forward(F.pad(x, self.zeros) if self.zeros else x)  # type: ignore[misc]
 
     def pad(self, x: Tensor) -> Tensor:
-        """`x` with all the padding that the convolution reads it with."""
-        return F.pad(wrap_angle(x, self.wrapped), self.zeros or _both_sides(self.padding))
+        """Returns `x` with all the padding of the convolution."""
+        zeros = [int(amount) for amount in reversed(self.padding) for _ in range(2)]
+        return F.pad(wrap_angle(x, self.wrapped), self.zeros or zeros)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, wrapped={self.wrapped}"  # type: ignore[misc]
 
 
 class WrapConv2d(_Wrapping, nn.Conv2d):
-    """A convolution over a polar image: circular along the angle, zero-padded along the radius.
+    """Convolution over polar images: circular along the angle, zero-padded along the radius.
 
-    (N, in, angles, radii) -> (N, out, angles', radii'). Equivariant to turning the input by any number of rows
-    that is a multiple of the angular stride, where the stride divides the number of angles. Its state dict is
-    that of `nn.Conv2d`. `padding=None` keeps the size at stride 1 for any kernel, even ones included.
+    (N, in, angles, radii) -> (N, out, angles', radii'). Equivariant to rolling the input by any number of rows that
+    is a multiple of the angular stride, if the stride divides the number of angles. The state dict is that of
+    `nn.Conv2d`. `padding=None` keeps the size at stride 1 for any kernel size, even or odd.
     """
 
 
 class WrapConv3d(_Wrapping, nn.Conv3d):
-    """`WrapConv2d` over a cylindrical image: circular along the angle, zero-padded along radius and z.
+    """`WrapConv2d` over cylindrical images: circular along the angle, zero-padded along radius and z.
 
-    (N, in, angles, radii, Z) -> (N, out, angles', radii', Z'). Its state dict is that of `nn.Conv3d`.
+    (N, in, angles, radii, Z) -> (N, out, angles', radii', Z'). The state dict is that of `nn.Conv3d`.
     """
 
 
@@ -76,19 +78,12 @@ def _margins(
 ) -> tuple[tuple[int, int], ...]:
     """Padding before and after along each axis."""
     if padding is None:
-        reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        return tuple((total // 2, total - total // 2) for total in reach)
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
     amounts = (padding,) * len(kernel) if isinstance(padding, int) else padding
     if not isinstance(amounts, tuple) or len(amounts) != len(kernel):
         raise InputError(f"padding must be a number or {len(kernel)} numbers; got {padding!r}")
     return tuple((amount, amount) for amount in amounts)
-
-
-def _both_sides(padding: str | tuple[int, ...]) -> list[int]:
-    """A convolution's symmetric padding as `F.pad` takes it."""
-    if isinstance(padding, str):
-        raise InputError(f"give padding as numbers, not as {padding!r}")
-    return [amount for amount in reversed(padding) for _ in range(2)]
 
 
 def make_conv(
@@ -98,10 +93,10 @@ def make_conv(
     kernel: int = 3,
     stride: Size = 1,
     wrap: bool = False,
-    dims: Literal[2, 3] = 2,
+    dims: Dims = 2,
     bias: bool = True,
 ) -> nn.Conv2d | nn.Conv3d:
-    """A convolution that keeps the size at stride 1, He-initialised, wrapped around the angle or not."""
+    """Returns a He-initialised convolution that keeps the size at stride 1, with or without wrapping."""
     if kernel < 1 or kernel % 2 == 0:
         raise InputError(f"kernel must be an odd number of at least 1; got {kernel}")
     conv: nn.Conv2d | nn.Conv3d
@@ -117,28 +112,26 @@ def make_conv(
     return conv
 
 
-def make_norm(channels: int, *, dims: Literal[2, 3] = 2) -> nn.BatchNorm2d | nn.BatchNorm3d:
-    """Batch norm for feature maps of so many axes."""
+def _make_norm(channels: int, dims: Dims) -> nn.BatchNorm2d | nn.BatchNorm3d:
     return nn.BatchNorm2d(channels) if dims == 2 else nn.BatchNorm3d(channels)
 
 
 def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
-    """`conv(x)` averaged over all positions, without computing it at any: (N, in, …) -> (N, out).
+    """Returns the mean of `conv(x)` over all positions without computing `conv(x)`: (N, in, …) -> (N, out).
 
-    The mean is linear too: what each tap of the kernel sees on average, times its weight. For stride 1 and padding
-    that keeps the size.
+    The mean of a linear map is the sum, over the taps of the kernel, of the weight times the mean of the values that
+    the tap reads. For stride 1 and padding that keeps the size.
     """
     pixels = math.prod(x.shape[2:])
-    seen = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    sums = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     for axis, kernel in enumerate(conv.kernel_size):
-        wrapped = isinstance(conv, _Wrapping) and axis == 0
-        seen = _sums_seen(seen, kernel, wrapped=wrapped)
-    weight, bias = conv.weight.flatten(1).to(seen.dtype), None if conv.bias is None else conv.bias.to(seen.dtype)
-    return F.linear(seen.flatten(1) / pixels, weight, bias).to(conv.weight.dtype)
+        sums = _tap_sums(sums, kernel, wrapped=isinstance(conv, _Wrapping) and axis == 0)
+    weight, bias = conv.weight.flatten(1).to(sums.dtype), None if conv.bias is None else conv.bias.to(sums.dtype)
+    return F.linear(sums.flatten(1) / pixels, weight, bias).to(conv.weight.dtype)
 
 
-def _sums_seen(x: Tensor, kernel: int, *, wrapped: bool) -> Tensor:
-    """Sums over what each tap of a kernel sees along the first axis: (N, C, n, …) -> (N, C, …, kernel)."""
+def _tap_sums(x: Tensor, kernel: int, *, wrapped: bool) -> Tensor:
+    """Sums of the values that each tap of a kernel reads along the first axis: (N, C, n, …) -> (N, C, …, kernel)."""
     if wrapped:
         return x.sum(dim=2)[..., None].expand(*x.shape[:2], *x.shape[3:], kernel)
     size = x.shape[2]
@@ -157,19 +150,42 @@ class ConvBlock(nn.Module):
         kernel: int = 3,
         stride: Size = 1,
         wrap: bool = False,
-        dims: Literal[2, 3] = 2,
+        dims: Dims = 2,
     ) -> None:
         super().__init__()
         self.conv = make_conv(in_channels, out_channels, kernel=kernel, stride=stride, wrap=wrap, dims=dims)
-        self.norm = make_norm(out_channels, dims=dims)
+        self.norm = _make_norm(out_channels, dims)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)))
 
 
+class ResidualBlock(nn.Module):
+    """Two 3×3 or 3×3×3 convolutions and a shortcut without parameters (He et al. 2016, option A)."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, *, stride: int = 1, wrap: bool = False, dims: Dims = 2
+    ) -> None:
+        super().__init__()
+        self.stride = stride
+        self.extra_channels = out_channels - in_channels
+        self.conv1 = make_conv(in_channels, out_channels, stride=stride, wrap=wrap, dims=dims, bias=False)
+        self.norm1 = _make_norm(out_channels, dims)
+        self.conv2 = make_conv(out_channels, out_channels, wrap=wrap, dims=dims, bias=False)
+        self.norm2 = _make_norm(out_channels, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        dims = x.dim() - 2
+        shortcut = x[(slice(None), slice(None), *(slice(None, None, self.stride),) * dims)]
+        if self.extra_channels:
+            before = self.extra_channels // 2
+            shortcut = F.pad(shortcut, (*(0, 0) * dims, before, self.extra_channels - before))
+        out = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(out)) + shortcut)
+
+
 class Blocks(nn.Sequential):
-    """Blocks one after the other. With `fused`, plain ones on a GPU are few kernels (`fused.py`) that give the same
-    numbers to rounding."""
+    """A sequence of blocks, which runs as a few Triton kernels on a GPU if `fused` is set (see `fuse_blocks`)."""
 
     fused = False
 
@@ -186,7 +202,14 @@ class Blocks(nn.Sequential):
 
 
 def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
-    """Let all chains of plain blocks in `model` run as few kernels on a GPU, with Triton installed."""
+    """Runs every `Blocks` of `model` as a few Triton kernels on a GPU; outputs are equal up to rounding.
+
+    Args:
+        fused: False undoes it.
+
+    Raises:
+        InputError: Triton is not installed.
+    """
     if fused and find_spec("triton") is None:
         raise InputError("fused blocks need Triton, which comes with torch for GPUs: pip install triton")
     for module in model.modules():
@@ -200,38 +223,35 @@ def _can_fuse(blocks: Blocks) -> bool:
     return fused.can_stand_for(blocks)
 
 
-class ResidualBlock(nn.Module):
-    """Two convolutions, 3×3 or 3×3×3, beside a shortcut without parameters (He et al. 2016, option A)."""
+class RandomLayer(nn.Module, ABC):
+    """A layer that uses uniform random numbers for each sample in training.
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        stride: int = 1,
-        wrap: bool = False,
-        dims: Literal[2, 3] = 2,
-    ) -> None:
+    They come from torch's global generator unless `noise` is set. Training sets it before each step where runs share
+    a process, a captured graph or several processes, so that each run has its own random numbers.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self.stride = stride
-        self.extra_channels = out_channels - in_channels
-        self.conv1 = make_conv(in_channels, out_channels, stride=stride, wrap=wrap, dims=dims, bias=False)
-        self.norm1 = make_norm(out_channels, dims=dims)
-        self.conv2 = make_conv(out_channels, out_channels, wrap=wrap, dims=dims, bias=False)
-        self.norm2 = make_norm(out_channels, dims=dims)
+        self.noise: Tensor | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        dims = x.dim() - 2
-        shortcut = x[(slice(None), slice(None), *(slice(None, None, self.stride),) * dims)]
-        if self.extra_channels:
-            before = self.extra_channels // 2
-            shortcut = F.pad(shortcut, (*(0, 0) * dims, before, self.extra_channels - before))
-        out = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(out)) + shortcut)
+    @abstractmethod
+    def noise_shape(self, count: int) -> tuple[int, ...]:
+        """Shape of the random numbers for `count` samples, samples first."""
+
+    def uniform(self, count: int, device: torch.device) -> Tensor:
+        """Returns random numbers in [0, 1) for `count` samples."""
+        if self.noise is not None:
+            return self.noise[:count]
+        return torch.rand(self.noise_shape(count), device=device)
+
+
+def random_layers(model: nn.Module) -> list[RandomLayer]:
+    """Returns the random layers of a model, in the order of its modules."""
+    return [module for module in model.modules() if isinstance(module, RandomLayer)]
 
 
 class ChannelDropout(RandomLayer):
-    """Drops whole feature maps in training, each with probability `rate`, and scales the rest to make up for it."""
+    """Drops whole feature maps in training, each with probability `rate`, and scales the others by 1/(1 - rate)."""
 
     def __init__(self, channels: int, rate: float) -> None:
         super().__init__()
