@@ -66,7 +66,7 @@ def test_the_rule_sees_relative_and_late_imports():
 def test_importing_ptn_imports_nothing_heavy():
     heavy = [
         "PIL",
-        "fastapi",
+        "starlette",
         "h5py",
         "huggingface_hub",
         "matplotlib",
@@ -96,7 +96,7 @@ def test_every_public_name_exists():
 def test_the_training_path_needs_nothing_optional():
     optional = [
         "PIL",
-        "fastapi",
+        "starlette",
         "h5py",
         "huggingface_hub",
         "lightning_fabric",

@@ -29,10 +29,9 @@ def demo(
 
     Only this machine can ask it. Ctrl-C stops it.
     """
-    for package in ("fastapi", "uvicorn"):
+    for package in ("starlette", "pydantic", "uvicorn"):
         optional_module(package, "ptn[demo]")
-    from ..demo import find_pairs
-    from ..demo.samples import sample_digits
+    from ..demo.models import find_pairs, sample_digits
     from ..demo.server import serve
 
     def announce(address: str) -> None:

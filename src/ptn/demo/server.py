@@ -1,84 +1,156 @@
-"""The server of the page: a few files held in memory, and one question that it answers."""
+"""HTTP server of the demo: the static page, the list of networks, and one endpoint that runs them."""
 
 import asyncio
+import base64
+import binascii
+import json
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from torch import Tensor
 
 from ..errors import InputError
-from .guard import LONGEST_SECONDS, Guard, refusal
-from .look import look
-from .messages import Answer, Digit, Network, Picture, Question, Setup
+from ..geometry import Similarity
+from .inspect import inspect_image
 from .models import Pair
-from .samples import Sample
 
-PAGE = Path(__file__).parent / "page"
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_MOST_THREADS = 4
+STATIC = Path(__file__).parent / "static"
+MAX_BODY = 256 * 1024
+MAX_SIDE = 512
+
+_HOSTS = ["127.0.0.1", "localhost"]
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_MAX_THREADS = 4
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
 
 
-def make_app(pairs: Sequence[Pair], digits: Sequence[Sample] = (), *, seconds: float = LONGEST_SECONDS) -> Guard:
-    """The page as an ASGI application, guarded.
+class Picture(BaseModel):
+    """An image as base64 of its bytes in row-major order, channels last."""
 
-    All who ask share the networks, which keep nothing between answers. Each answer is computed by one thread.
+    model_config = ConfigDict(extra="forbid")
+
+    width: Annotated[int, Field(strict=True, ge=1, le=MAX_SIDE)]
+    height: Annotated[int, Field(strict=True, ge=1, le=MAX_SIDE)]
+    channels: Literal[1, 3]
+    pixels: str
+
+    @model_validator(mode="after")
+    def _check_pixels(self) -> "Picture":
+        expected = self.width * self.height * self.channels
+        try:
+            count = len(binascii.a2b_base64(self.pixels, strict_mode=True))
+        except ValueError as error:
+            raise ValueError("pixels are not base64") from error
+        if count != expected:
+            raise ValueError(f"pixels are {count} bytes, not width × height × channels = {expected}")
+        return self
+
+    def tensor(self) -> Tensor:
+        """Returns the image as floats in [0, 1], (C, H, W)."""
+        values = torch.frombuffer(bytearray(base64.b64decode(self.pixels)), dtype=torch.uint8)
+        return values.view(self.height, self.width, self.channels).permute(2, 0, 1).float() / 255
+
+
+Offset = Annotated[float, Field(ge=-4096, le=4096, allow_inf_nan=False)]
+
+
+class Query(BaseModel):
+    """The body of POST /look: an image, its pose, and the pair of networks to run.
+
+    `turn` is in degrees, clockwise on the screen; `scale` and `shift` map pixels of the image to pixels of the
+    networks' input. `pin` is a point to track, in pixels from the center of the image.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Annotated[str, Field(max_length=4096)]
+    image: Picture
+    turn: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
+    scale: Annotated[float, Field(ge=0.02, le=64, allow_inf_nan=False)] = 1.0
+    shift: tuple[Offset, Offset] = (0.0, 0.0)
+    pin: tuple[Offset, Offset] = (0.0, 0.0)
+
+    @property
+    def pose(self) -> Similarity:
+        return Similarity(math.radians(self.turn), self.scale, self.shift)
+
+
+def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> Starlette:
+    """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from.
+
+    It answers only requests to this machine's own name, and only scripts of its own page. Static files are read
+    once and served from memory: no path from a request reaches the file system.
+    """
     by_key = {pair.key: pair for pair in pairs}
-    pool = ThreadPoolExecutor(
-        min(_MOST_THREADS, os.cpu_count() or 1), "look", initializer=partial(torch.set_num_threads, 1)
-    )
-    for path, (content, kind) in _page_files().items():
-        app.add_api_route(path, _reply(content, kind), methods=["GET"])
-    app.add_api_route("/setup.json", _reply(_setup(pairs, digits), "application/json"), methods=["GET"])
+    # One thread per request: the networks are too small to gain from more.
+    pool = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), initializer=partial(torch.set_num_threads, 1))
 
-    @app.post("/look")
-    async def answer(question: Question) -> Response:
-        pair = by_key.get(question.model)
+    async def look(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise HTTPException(415, "the body must be application/json")
+        query = Query.model_validate_json(await request.body())
+        pair = by_key.get(query.model)
         if pair is None:
-            return refusal(404, "there is no such model: reload the page")
-        answer = await asyncio.get_running_loop().run_in_executor(pool, _answer, pair, question)
-        return Response(answer, media_type="application/json")
+            raise HTTPException(404, "there is no such model: reload the page")
+        content = await asyncio.get_running_loop().run_in_executor(pool, _run, pair, query)
+        return Response(content, media_type="application/json")
 
-    @app.exception_handler(RequestValidationError)
-    async def say_what_is_wrong(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        return refusal(422, f"{place}: {first['msg']}" if place else str(first["msg"]))
-
-    @app.exception_handler(HTTPException)
-    async def say_why(request: Request, error: HTTPException) -> Response:
-        return refusal(error.status_code, str(error.detail))
-
-    return Guard(app, seconds=seconds)
+    contents = {f"/{path.name}": (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in STATIC.iterdir()}
+    contents["/"] = contents.pop("/index.html")
+    contents["/setup.json"] = (_setup(pairs, digits), "application/json")
+    routes = [Route(path, _reply(*content)) for path, content in contents.items()]
+    return Starlette(
+        routes=[*routes, Route("/look", look, methods=["POST"])],
+        middleware=[Middleware(BaseHTTPMiddleware, _guard), Middleware(TrustedHostMiddleware, _HOSTS)],
+        exception_handlers={HTTPException: _explain_http, ValidationError: _explain_validation},
+        max_body_size=MAX_BODY,
+    )
 
 
 def serve(
     pairs: Sequence[Pair],
-    digits: Sequence[Sample],
+    digits: Sequence[tuple[Tensor, int]],
     *,
     port: int,
     on_ready: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve the page on 127.0.0.1 until interrupted; port 0 is any that is free.
+    """Serves the page on 127.0.0.1 until interrupted; port 0 selects a free port.
 
-    `on_ready` gets the address as soon as it can be asked.
+    `on_ready` is called with the address once the server accepts connections.
     """
-    with _listen(port) as listener:
+    with listen(port) as listener:
         on_ready(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         make_server(pairs, digits).run(sockets=[listener])
 
 
-def make_server(pairs: Sequence[Pair], digits: Sequence[Sample]) -> uvicorn.Server:
-    """The page as a server that does not run yet."""
+def make_server(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> uvicorn.Server:
+    """Returns a server of the page that is not running yet."""
     config = uvicorn.Config(
         make_app(pairs, digits),
         log_level="warning",
@@ -91,8 +163,9 @@ def make_server(pairs: Sequence[Pair], digits: Sequence[Sample]) -> uvicorn.Serv
     return uvicorn.Server(config)
 
 
-def _listen(port: int) -> socket.socket:
-    # said to be TCP, or asyncio would let the end of every answer wait for the client to confirm its beginning
+def listen(port: int) -> socket.socket:
+    """Returns a listening socket on 127.0.0.1."""
+    # With the protocol stated, asyncio sets TCP_NODELAY: responses are not delayed by Nagle's algorithm.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -104,24 +177,59 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _answer(pair: Pair, question: Question) -> str:
-    sight = look(pair, question.image.tensor(), question.pose, question.pin)
-    return Answer.of(sight).model_dump_json()
+async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Refuses scripts of other pages and sets the security headers."""
+    origin = request.headers.get("origin")
+    if origin is None or origin == f"http://{request.headers.get('host')}":
+        response = await call_next(request)
+    else:
+        response = JSONResponse({"reason": "only scripts of this page are answered"}, 403)
+    response.headers.update(_HEADERS)
+    return response
 
 
-def _setup(pairs: Sequence[Pair], digits: Sequence[Sample]) -> bytes:
-    held = [Digit(image=Picture.of(digit.image), label=digit.label) for digit in digits]
-    return Setup(models=[Network.of(pair) for pair in pairs], digits=held).model_dump_json().encode()
+async def _explain_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    limit = f": the limit is {MAX_BODY // 1024} KB" if error.status_code == 413 else ""
+    return JSONResponse({"reason": f"{error.detail}{limit}"}, error.status_code, headers=error.headers)
 
 
-def _page_files() -> dict[str, tuple[bytes, str]]:
-    """The page's files by their address, with their types: all that can be read, and read once."""
-    files = {f"/{path.name}": (path.read_bytes(), _TYPES[path.suffix]) for path in PAGE.iterdir()}
-    return {"/": files.pop("/index.html"), **files}
+async def _explain_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"reason": f"{place}: {first['msg']}" if place else first["msg"]}, 422)
 
 
-def _reply(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
-    async def reply() -> Response:
-        return Response(content, media_type=kind)
+def _run(pair: Pair, query: Query) -> bytes:
+    return _to_json(vars(inspect_image(pair, query.image.tensor(), query.pose, query.pin)))
+
+
+def _setup(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> bytes:
+    models = []
+    for pair in pairs:
+        shown = ("key", "title", "about", "polar_name", "plain_name", "classes", "channels", "digit_scale")
+        height, width = pair.size
+        models.append({name: getattr(pair, name) for name in shown} | {"width": width, "height": height})
+    return _to_json({"models": models, "digits": [{"image": image, "label": label} for image, label in digits]})
+
+
+def _to_json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, default=_encode).encode()
+
+
+def _encode(image: Tensor) -> dict[str, int | str]:
+    """Returns an image (C, H, W) or (H, W), uint8 or floats in [0, 1], in the format of `Picture`."""
+    image = image if image.dim() == 3 else image[None]
+    if image.is_floating_point():
+        image = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    channels, height, width = image.shape
+    pixels = base64.b64encode(image.permute(1, 2, 0).contiguous().numpy().tobytes()).decode("ascii")
+    return {"width": width, "height": height, "channels": channels, "pixels": pixels}
+
+
+def _reply(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    async def reply(request: Request) -> Response:
+        return Response(content, media_type=media_type)
 
     return reply

@@ -1,0 +1,150 @@
+"""What a pair of networks computes for one image in a given pose."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..geometry import Similarity, similarity_warp
+from ..layers import normalize_heatmap
+from ..models import PolarNetwork
+from ..models.classifiers import ConvStack, ResNet
+from .models import Pair
+
+Point = tuple[float, float]
+
+# Index of the layer whose feature maps are shown: an early one, nearly as fine as the polar image.
+_LAYER = 1
+_MAPS = 3
+# Limit of the supersampling of images that are scaled down.
+_MAX_SUPERSAMPLING = 8
+_LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """Inputs, intermediate results and predictions of a pair of networks for one image.
+
+    Attributes:
+        image: (C, H, W), the input of both networks.
+        origin: (x, y) in [-1, 1].
+        heatmap: (h, w), or None for a fixed origin.
+        polar_image: (C, angles, radii).
+        features: feature maps (h, w) of an early layer.
+        pin, polar_pin: position of the tracked point in `image` and in `polar_image`, (x, y) as fractions of width
+            and height.
+        polar_scores, plain_scores: probability of each class; None without a plain network.
+
+    All images and maps are in [0, 1].
+    """
+
+    image: Tensor
+    origin: Point
+    heatmap: Tensor | None
+    polar_image: Tensor
+    features: list[Tensor]
+    pin: Point
+    polar_pin: Point
+    polar_scores: list[float]
+    plain_scores: list[float] | None
+
+
+@torch.inference_mode()
+def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (0.0, 0.0)) -> Inspection:
+    """Runs both networks on `image` (C, H, W) in [0, 1], gray or RGB, of any size, transformed by `pose`.
+
+    The pose maps pixels of `image` to pixels of the networks' input. `pin_px` is a point to track, in pixels from
+    the center of `image`.
+    """
+    canvas = place(image, pose, pair.size, pair.channels)[None]
+    network, transformer = pair.polar, pair.transformer
+    location = transformer.locate(network.normalize(canvas))
+    polar_image = transformer.sample(canvas, location.origin)
+    features, logits = _classify(network, network.normalize(polar_image))
+    shown = [features[channel] for channel in _shown_channels(network)]
+    x, y = location.origin[0].tolist()
+    pin = _pin_in_image(pose, pin_px, pair.size)
+    return Inspection(
+        image=canvas[0],
+        origin=(x, y),
+        heatmap=None if location.heatmap is None else normalize_heatmap(location.heatmap)[0],
+        polar_image=polar_image[0],
+        features=[values / values.max().clamp(min=1e-6) for values in shown],
+        pin=pin,
+        polar_pin=_pin_in_polar(pair, pin, (x, y)),
+        polar_scores=logits[0].softmax(dim=0).tolist(),
+        plain_scores=None if pair.plain is None else pair.plain(canvas)[0].softmax(dim=0).tolist(),
+    )
+
+
+def place(image: Tensor, pose: Similarity, size: tuple[int, int], channels: int) -> Tensor:
+    """Returns `image` (C, H, W) transformed by `pose`, on a canvas (channels, *size)."""
+    if image.shape[0] == 3 and channels == 1:
+        image = (image * image.new_tensor(_LUMA)[:, None, None]).sum(dim=0, keepdim=True)
+    # Supersample when scaling down, to avoid aliasing.
+    factor = min(_MAX_SUPERSAMPLING, max(1, round(1 / float(pose.scale))))
+    fine = Similarity(scale=factor) @ pose
+    placed = similarity_warp(image[None], fine, size=(size[0] * factor, size[1] * factor))
+    return F.avg_pool2d(placed, factor)[0].expand(channels, -1, -1)
+
+
+def distinct_channels(maps: Tensor, count: int) -> list[int]:
+    """Returns up to `count` channels of maps (C, h, w) with large variance and low correlation with each other."""
+    centered = maps.flatten(1) - maps.flatten(1).mean(dim=1, keepdim=True)
+    energy = centered.square().sum(dim=1)
+    unit = centered / energy.sqrt().clamp(min=1e-12)[:, None]
+    chosen: list[int] = []
+    for _ in range(min(count, len(maps))):
+        correlation = (unit @ unit[chosen].T).abs().amax(dim=1) if chosen else torch.zeros(len(maps))
+        rating = energy * (1 - correlation.square())
+        rating[chosen] = -1
+        chosen.append(int(rating.argmax()))
+    return chosen
+
+
+def _classify(network: PolarNetwork, polar_images: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns feature maps (C, h, w) of an early layer and logits (1, classes) of one normalized polar image.
+
+    Backbones of other packages have no feature maps here: (0, 1, 1).
+    """
+    classifier = network.classifier
+    if not isinstance(classifier, ConvStack | ResNet):
+        return polar_images.new_zeros(0, 1, 1), classifier(polar_images)
+    maps = polar_images
+    for index, block in enumerate(classifier.features):
+        maps = block(maps)
+        if index == _LAYER:
+            early = maps[0]
+    return early, classifier.score(maps)
+
+
+@lru_cache
+def _shown_channels(network: PolarNetwork) -> tuple[int, ...]:
+    """Returns the channels to show, chosen by their response to an L shape."""
+    channels, height, width = network.input_shape
+    corner = torch.zeros(1, channels, height, width)
+    corner[..., height // 4 : 3 * height // 4, width // 2] = 1
+    corner[..., 3 * height // 4, width // 2 : 3 * width // 4] = 1
+    polar_images = network.transformer.sample(corner, torch.zeros(1, 2))
+    features, _ = _classify(network, network.normalize(polar_images))
+    return tuple(distinct_channels(features, _MAPS))
+
+
+def _pin_in_image(pose: Similarity, pin_px: Point, size: tuple[int, int]) -> Point:
+    x, y = (pose @ Similarity(shift_px=pin_px)).shift_px
+    return 0.5 + float(x) / size[1], 0.5 + float(y) / size[0]
+
+
+def _pin_in_polar(pair: Pair, pin: Point, origin: Point) -> Point:
+    """Returns the position of an image point in the polar image around `origin`; pixel i of n is at (i + ½) / n."""
+    grid = pair.transformer.grid
+    height, width = pair.size
+    x = (pin[0] - (origin[0] + 1) / 2) * width
+    y = (pin[1] - (origin[1] + 1) / 2) * height
+    radius = torch.tensor(max(math.hypot(x, y), 1e-3), dtype=torch.float64)
+    column = float(grid.column_at(radius, pair.size))
+    row = math.atan2(y, x) / (2 * math.pi) * grid.angles
+    return (column + 0.5) / grid.radii, ((row + 0.5) / grid.angles) % 1
