@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ptn import InputError, similarity_warp
+from ptn import InputError, Similarity, similarity_warp
 from ptn.data.augment import augment, noise_per_image
 
 
@@ -22,9 +22,7 @@ def test_noise_is_turn_log_scale_and_shift():
     out = augment(images, noise, rotation_deg=90, scale=(0.5, 2.0), shift_px=4, mode="bicubic")
     expected = similarity_warp(
         images,
-        rotation=math.pi / 2,
-        scale=2**-0.5,
-        shift_px=torch.tensor([[-4.0, 2.0]]),
+        Similarity(math.pi / 2, 2**-0.5, (-4.0, 2.0)),
         mode="bicubic",
     )
     assert torch.allclose(out, expected, atol=1e-5)

@@ -23,7 +23,7 @@ from ptn.data.poses import draw_poses, ink_extent
 from ptn.data.quickstart import load_digits
 from ptn.data.store import fingerprint
 from ptn.errors import InputError
-from ptn.geometry import similarity_warp
+from ptn.geometry import Similarity, similarity_warp
 
 SPLITS = {"train": 60, "valid": 20, "test": 40}
 SPEC = DigitSpec(SPLITS, size=96, degrees=(0, 360), scale=(1.0, 2.4), placement="ink", order="shuffled", clutter=3)
@@ -45,7 +45,7 @@ def unwarp(made, size):
     cos, sin = torch.cos(rotation) / scale, torch.sin(rotation) / scale
     back = -torch.stack((cos * shift[:, 0] + sin * shift[:, 1], cos * shift[:, 1] - sin * shift[:, 0]), dim=1)
     images = made["images"].float()
-    return similarity_warp(images, rotation=-rotation, scale=1 / scale, shift_px=back, size=(28, 28))[:, 0]
+    return similarity_warp(images, Similarity(-rotation, 1 / scale, back), size=(28, 28))[:, 0]
 
 
 def test_the_same_spec_gives_the_same_bytes_and_another_seed_does_not(source):
@@ -116,9 +116,9 @@ def test_all_ink_is_in_the_image(source, seed, placement, high):
         scale=(0.6, high),
         placement=placement,
     )
-    options = {"rotation": poses.rotation, "scale": poses.scale, "shift_px": poses.shift_px}
-    inside = similarity_warp(tiles[:, None].float(), **options, size=(96, 96))
-    everywhere = similarity_warp(tiles[:, None].float(), **options, size=(196, 196))
+    pose = Similarity(poses.rotation, poses.scale, poses.shift_px)
+    inside = similarity_warp(tiles[:, None].float(), pose, size=(96, 96))
+    everywhere = similarity_warp(tiles[:, None].float(), pose, size=(196, 196))
     torch.testing.assert_close(inside.sum(dim=(1, 2, 3)), everywhere.sum(dim=(1, 2, 3)), rtol=1e-4, atol=0.5)
 
 
@@ -141,7 +141,7 @@ def test_the_ink_box_is_that_of_the_rendered_digit(source):
     tiles = source.images[:40]
     rotation, scale = torch.linspace(0, 6, 40), torch.linspace(1, 2, 40)
     low, high = ink_extent(tiles, rotation, scale)
-    canvas = similarity_warp(tiles[:, None].float(), rotation=rotation, scale=scale, size=(101, 101))[:, 0] > 0
+    canvas = similarity_warp(tiles[:, None].float(), Similarity(rotation, scale), size=(101, 101))[:, 0] > 0
     places = torch.arange(101) - 50.0
     for axis, lit in ((0, canvas.any(dim=1)), (1, canvas.any(dim=2))):
         first = places.where(lit, torch.inf).amin(dim=1)
@@ -208,7 +208,7 @@ def test_strewn_fragments_are_where_a_warp_of_the_whole_image_puts_them(source, 
             "scale": drawn.poses.scale[:, fragment],
             "shift_px": drawn.poses.shift_px[:, fragment],
         }
-        expected = expected.maximum(similarity_warp(pieces[:, fragment, None], **pose, size=(size, size)))
+        expected = expected.maximum(similarity_warp(pieces[:, fragment, None], Similarity(**pose), size=(size, size)))
     torch.testing.assert_close(strew(canvas, pieces, drawn.poses, 2.4), expected, atol=0.01, rtol=1e-4)
 
 

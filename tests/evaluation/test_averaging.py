@@ -8,7 +8,7 @@ import ptn
 from ptn.errors import InputError
 from ptn.evaluation import scores
 from ptn.evaluation.averaging import averaged_over
-from ptn.geometry import similarity_warp
+from ptn.geometry import Similarity, similarity_warp
 from ptn.models import OnnxModel
 
 
@@ -63,7 +63,7 @@ def test_of_volumes_it_is_the_axis_that_moves():
 def test_in_every_rotation_the_origin_is_found_anew():
     model = network("ptn_s")
     images = torch.rand(3, 1, 20, 30)
-    half = similarity_warp(images, rotation=torch.pi)
+    half = similarity_warp(images, Similarity(torch.pi))
     expected = (scores(model, images, origins=5) + scores(model, half, origins=5)) / 2
     torch.testing.assert_close(scores(model, images, rotations=2, origins=5), expected)
 

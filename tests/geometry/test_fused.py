@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ptn import InputError, PolarGrid, cylindrical_sample, polar_sample, similarity_warp
+from ptn import InputError, PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
 from ptn.geometry import backend as backends
 
 pytest.importorskip("triton")
@@ -48,8 +48,8 @@ def test_polar_sampling_has_the_values_and_gradients_of_float64(kernels_agree, l
 @pytest.mark.parametrize("mode", MODES)
 def test_similarity_warps_have_the_values_and_gradients_of_float64(kernels_agree, mode, padding_mode):
     def warp(images, rotation, scale, shift, backend):
-        pose = {"rotation": rotation, "scale": scale, "shift_px": shift, "size": (6, 8)}
-        return similarity_warp(images, **pose, mode=mode, padding_mode=padding_mode, backend=backend)
+        pose, size = Similarity(rotation, scale, shift), (6, 8)
+        return similarity_warp(images, pose, size=size, mode=mode, padding_mode=padding_mode, backend=backend)
 
     rotation, scale = torch.tensor([0.4, -2.0]), torch.tensor([1.3, -0.6])
     kernels_agree(warp, torch.rand(2, 1, 9, 11), rotation, scale, torch.tensor([[0.3, -1.7], [2.2, 0.9]]))
@@ -104,7 +104,7 @@ def test_volumes_are_read_without_folding(kernels_agree, layout):
     kernels_agree(lambda v, a, backend: cylindrical_sample(v, a, GRID, backend=backend), volumes, axis)
     rotation = torch.tensor([0.5, -1.0])
     kernels_agree(
-        lambda v, r, backend: similarity_warp(v, rotation=r, size=(6, 8), backend=backend), volumes, rotation
+        lambda v, r, backend: similarity_warp(v, Similarity(r), size=(6, 8), backend=backend), volumes, rotation
     )
 
 
@@ -142,7 +142,7 @@ def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, 
     """Which pixel is nearest, which side a slope is taken from, where the border holds: exact in these sizes."""
 
     def warp(images, shift, backend):
-        return similarity_warp(images, shift_px=shift, mode=mode, padding_mode=padding_mode, backend=backend)
+        return similarity_warp(images, Similarity(shift_px=shift), mode=mode, padding_mode=padding_mode, backend=backend)
 
     kernels_agree(warp, torch.rand(1, 1, 4, 8), torch.tensor([[shift, -shift]]), tolerance=1e-6)
 
@@ -339,10 +339,10 @@ def test_what_triton_cannot_do_gets_one_clear_line(monkeypatch):
         polar_sample(some(1, 1, 2, 2).expand(1, 70_000, 2, 2), origin, PolarGrid(200, 200), backend="triton")
     monkeypatch.setattr(backends, "INTERPRETING", False)
     with pytest.raises(InputError, match="needs images on a GPU; these are on cpu"):
-        similarity_warp(torch.rand(1, 1, 9, 9), backend="triton")
+        similarity_warp(torch.rand(1, 1, 9, 9), Similarity(), backend="triton")
     monkeypatch.setattr(backends, "_TRITON_INSTALLED", False)
     with pytest.raises(InputError, match="needs the package triton: pip install triton"):
-        similarity_warp(some(1, 1, 9, 9), backend="triton")
+        similarity_warp(some(1, 1, 9, 9), Similarity(), backend="triton")
 
 
 def test_triton_is_imported_only_where_it_is_used():

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptn import InputError, PolarGrid, polar_sample, similarity_warp
+from ptn import InputError, PolarGrid, Similarity, polar_sample, similarity_warp
 from ptn.geometry import measure_shift, origin_px
 
 MODES = ["bilinear", "bicubic", "nearest"]
@@ -96,7 +96,7 @@ def test_dilation_of_an_image_shifts_it_within_a_tenth_of_a_column(factor):
     image = blob(span[None, :], span[:, None])[None, None]
     grid = PolarGrid(64, 64)
     polar = polar_sample(image, middle(1, torch.float64), grid)
-    larger = similarity_warp(image, scale=factor, mode="bicubic")
+    larger = similarity_warp(image, Similarity(scale=factor), mode="bicubic")
     shift = measure_shift(polar, polar_sample(larger, middle(1, torch.float64), grid))[0]
     theory = 64 * math.log(factor) / math.log(grid.outer_radius((96, 96)))
     assert shift[0].item() == pytest.approx(0, abs=0.05)

@@ -231,7 +231,8 @@ def cylindrical_sample(volumes: Tensor, axis: Tensor, grid: Facts, **options: An
 
 
 def similarity_warp(images: Tensor, **options: Any) -> Tensor:
-    return ptn.similarity_warp(images, **options)
+    pose = {name: options.pop(name) for name in ("rotation", "scale", "shift_px") if name in options}
+    return ptn.similarity_warp(images, ptn.Similarity(**pose), **options)
 
 
 def wrap_pad(x: Tensor, pad: Any) -> Tensor:

@@ -17,7 +17,7 @@ def different(ours, others):
     return [name for name, value in ours["weights"].items() if not torch.equal(value, others["weights"][name])]
 
 
-@pytest.mark.parametrize("kind", ["digits_modern", "ptn_averaged", "photographs", "voxels_strong", "folder"])
+@pytest.mark.parametrize("kind", ["digits_modern", "photographs", "voxels_strong", "folder"])
 @pytest.mark.parametrize("stop_at", [7, 10])
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, kind, stop_at):
     straight = train(kind, folder=tmp_path / "straight")
@@ -30,7 +30,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, kind, stop_at):
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("kind", ["digits_modern", "two_stream"])
+@pytest.mark.parametrize("kind", ["digits_modern", "digits_paper"])
 def test_runs_trained_together_equal_each_alone(kind, interleaved):
     alone = [train(kind, seed=seed) for seed in (0, 1)]
     together = train_together(kind, [0, 1], interleaved=interleaved)

@@ -74,17 +74,6 @@ _LARGE = {
     "augment": {**_MODERN["augment"], "stretch": (0.8, 1.25)},
     "dropout": 0.3,
 }
-# options that no other kind uses: averaged weights, composed augmentation, a stepped schedule, two streams
-_AVERAGED = {
-    "model": {"name": "ptn_s"},
-    "schedule": {"kind": "steps", "warmup": 0.1},
-    "augment": {"rotation_deg": 180.0, "scale": (0.9, 1.1), "shift_px": 1.0, "composed": True},
-    "ema": 0.9,
-}
-_TWO_STREAM = {
-    "model": {"name": "ptn_s", "options": {"two_stream": True, "stream_dropout": 0.5, "upright": True}},
-    "optimizer": {"lr": 0.005},
-}
 
 # kind: the settings of its recipe and the shape of its images
 _KINDS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
@@ -93,9 +82,6 @@ _KINDS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "digits_paper": (_PAPER, (1, 28, 28)),
     "stn": ({"model": {"name": "stn_s"}}, (1, 28, 28)),
     "ccnn": ({"model": {"name": "ccnn_s"}}, (1, 28, 28)),
-    "pcnn_averaged": (_AVERAGED | {"model": {"name": "pcnn_s"}}, (1, 20, 20)),
-    "ptn_averaged": (_AVERAGED, (1, 20, 20)),
-    "two_stream": (_TWO_STREAM, (1, 20, 20)),
     "photographs": (_PHOTOGRAPHS, (3, 24, 24)),
     "voxels": (_VOXELS, (1, 12, 12, 12)),
     "voxels_strong": (_VOXELS_STRONG, (2, 16, 16, 16)),
@@ -179,8 +165,7 @@ def sample_geometry(device: str, backend: str) -> dict[str, Tensor]:
                 results |= _with_gradients(f"polar_sample/{law}/{mode}/{padding}", polar, (3, 2, 28, 31), device)
 
             def warp(image, origin, turn, scale, options=options):
-                pose: Any = {"rotation": turn, "scale": scale, "shift_px": 5 * origin, "size": (25, 22)}
-                return ptn.similarity_warp(image, **pose, **options)
+                return ptn.similarity_warp(image, ptn.Similarity(turn, scale, 5 * origin), size=(25, 22), **options)
 
             results |= _with_gradients(f"similarity_warp/2d/{mode}/{padding}", warp, (3, 2, 28, 31), device)
             results |= _with_gradients(f"similarity_warp/3d/{mode}/{padding}", warp, (3, 2, 12, 14, 10), device)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ptn import PolarGrid, cylindrical_sample, polar_sample, similarity_warp
+from ptn import PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
 from ptn.geometry import backend as backends
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -48,8 +48,8 @@ def test_polar_sampling_agrees_with_float64(kernels_agree, shape, law, mode, pad
 @pytest.mark.parametrize("shape", [(8, 1, 28, 28), (3, 5, 40, 56), (2, 2, 20, 24, 32)])
 def test_similarity_warps_agree_with_float64(kernels_agree, shape, mode, padding_mode):
     def warp(images, shift, rotation, scale, backend):
-        pose = {"rotation": rotation, "scale": scale, "shift_px": 9 * shift, "size": (37, 30)}
-        return similarity_warp(images, **pose, mode=mode, padding_mode=padding_mode, backend=backend)
+        pose, size = Similarity(rotation, scale, 9 * shift), (37, 30)
+        return similarity_warp(images, pose, size=size, mode=mode, padding_mode=padding_mode, backend=backend)
 
     images = smooth(*shape) if len(shape) == 4 else smooth(*shape[:2], *shape[4:1:-1]).permute(0, 1, 4, 3, 2)
     kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
@@ -81,7 +81,7 @@ def test_nearest_pixels_agree_except_at_rounding_edges(padding_mode):
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, -2.5, 7.0, -9.0])
 def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, mode, padding_mode):
     def warp(images, shift, backend):
-        return similarity_warp(images, shift_px=shift, mode=mode, padding_mode=padding_mode, backend=backend)
+        return similarity_warp(images, Similarity(shift_px=shift), mode=mode, padding_mode=padding_mode, backend=backend)
 
     kernels_agree(warp, torch.rand(1, 1, 4, 8), torch.tensor([[shift, -shift]]), tolerance=1e-5)
 
@@ -163,7 +163,7 @@ def test_a_captured_graph_replays_on_new_values(to_images):
     inputs = (images, origin) if to_images else (origin,)
 
     def step():
-        warped = similarity_warp(images, rotation=turn, scale=scale, mode="bicubic")
+        warped = similarity_warp(images, Similarity(turn, scale), mode="bicubic")
         polar = polar_sample(warped, origin, grid, phase=0.3, check_finite=False)
         return polar.detach(), *torch.autograd.grad(polar.square().sum(), inputs)
 

@@ -12,6 +12,7 @@ from ptn import (
     OriginPredictor,
     PolarGrid,
     PolarTransformer,
+    Similarity,
     SpatialTransformer,
     cylindrical_sample,
     polar_sample,
@@ -104,7 +105,7 @@ def test_the_spatial_transformer_undoes_a_pose():
     """A blob turned, enlarged and moved comes back upright, to size and to the middle."""
     span = torch.arange(64.0) - 31.5
     image = torch.exp(-((span[None] - 3) ** 2 / 60 + (span[:, None] + 2) ** 2 / 20))[None, None]
-    moved = similarity_warp(image, rotation=0.5, scale=1.3, shift_px=torch.tensor([[7.0, -5.0]]), mode="bicubic")
+    moved = similarity_warp(image, Similarity(0.5, 1.3, (7.0, -5.0)), mode="bicubic")
     pose = Pose(-math.log(1.3), -0.5, 7 * 2 / 64, -5 * 2 / 64)
     back = SpatialTransformer(pose, mode="bicubic")(moved)
     assert (back - image).abs().max() < 0.02

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 import ptn
-from ptn.geometry import Warp, similarity_warp
 from ptn.models import ScoreSum
 from ptn.models.classifiers import RowHead
 
@@ -159,20 +158,6 @@ def test_normalisation_of_the_wrong_length_is_named():
     assert model.mean.tolist() == [0]
 
 
-@pytest.mark.parametrize("name", ["ptn_s", "pcnn_s"])
-def test_a_warp_is_composed_with_the_polar_sampling(name, photographs):
-    """The logits of the warped images, to what one interpolation less changes."""
-    torch.manual_seed(1)
-    model = ptn.create_model(name, image_size=(96, 96), in_chans=3).eval()
-    images = similarity_warp(photographs, scale=0.5, size=(96, 96))  # with black around, so that nothing is lost
-    warp = Warp(torch.tensor([0.4, -2.0]), torch.tensor([1.1, 0.8]), torch.tensor([[3.0, -2.0], [0.0, 4.0]]))
-    with torch.no_grad():
-        composed, twice = model(images, warp=warp), model(similarity_warp(images, **warp._asdict()))
-        unturned = model(images)
-    assert (composed - twice).norm() < 0.2 * (unturned - twice).norm()
-    assert (composed - twice).norm() < 0.05 * twice.norm()
-
-
 @pytest.mark.parametrize(("name", "angles"), [("ptn_resnet32", 32), ("ptn_b", 32), ("ptn_l", 56), ("pcnn_s", 30)])
 def test_an_upright_network_knows_how_an_image_lies(name, angles):
     """Its features turn as those of others do; its scores are of each direction by itself."""
@@ -232,14 +217,3 @@ def test_two_streams_are_a_polar_and_a_plain_network_that_add_up():
     assert torch.allclose(model.explain(images).logits, model(images))
     assert not any(isinstance(layer, ptn.WrapConv2d) for layer in model.cartesian.modules())
     assert all(isinstance(block.conv1, ptn.WrapConv2d) for block in model.classifier.features[1:])
-
-
-def test_both_streams_see_the_warped_image():
-    model = exact("ptn_resnet32", two_stream=True, image_size=20, mode="bicubic")
-    y, x = torch.meshgrid(*(torch.arange(20, dtype=torch.float64) - 9.5,) * 2, indexing="ij")
-    images = torch.exp(-((x - 2) ** 2 + (y + 1) ** 2) / 18)[None, None]
-    warp = Warp(torch.tensor([0.4]), torch.tensor([0.9]), torch.tensor([[1.0, -0.5]]))
-    with torch.no_grad():
-        expected, unwarped = model(similarity_warp(images, **warp._asdict())), model(images)
-        gap = (model(images, warp=warp) - expected).norm()
-    assert gap < 0.1 * (unwarped - expected).norm()

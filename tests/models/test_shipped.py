@@ -48,7 +48,7 @@ def test_digits_are_told_apart_at_any_angle(name):
     model = open_weights(name).model.eval()
     images, labels = digits.images[:1000].float() / 255, digits.labels[:1000]
     with torch.no_grad():
-        turned = ptn.similarity_warp(images, rotation=torch.linspace(0, 2 * math.pi, 1000))
+        turned = ptn.similarity_warp(images, ptn.Similarity(torch.linspace(0, 2 * math.pi, 1000)))
         wrong = [float((model(seen).argmax(dim=1) != labels).float().mean()) for seen in (images, turned)]
     assert max(wrong) < 0.03
 

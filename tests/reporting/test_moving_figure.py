@@ -32,7 +32,7 @@ def test_a_moved_digit_keeps_its_polar_image_and_a_turned_one_rolls(digit):
     assert (moved - moved[0]).abs().max() < 0.12
     assert (frames.images[5] - frames.images[0]).abs().max() > 0.5
     quarter = frames.kinds.index("turn") + figure.STEPS["turn"] // 4
-    turned = ptn.similarity_warp(frames.images[:1, None], rotation=math.pi / 2)[0, 0]
+    turned = ptn.similarity_warp(frames.images[:1, None], ptn.Similarity(math.pi / 2))[0, 0]
     assert torch.allclose(frames.images[quarter], turned, atol=0.02)
 
 

@@ -45,7 +45,7 @@ def test_digits_that_a_turn_would_cut_off_are_not_in_view(dtype):
 def test_what_stays_in_view_keeps_its_ink_at_every_angle():
     corner, middle = dot(4, 4)[None], dot(8, 9)[None]
     for image in (corner, middle):
-        turned = [ptn.similarity_warp(image, rotation=angle / 10).sum() for angle in range(63)]
+        turned = [ptn.similarity_warp(image, ptn.Similarity(angle / 10)).sum() for angle in range(63)]
         assert bool(figure.stays_in_view(image)) == (min(turned) > 0.5)
 
 

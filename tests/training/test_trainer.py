@@ -276,11 +276,3 @@ def test_channels_last_is_for_convolutions_of_images_and_of_volumes():
     assert image.is_contiguous(memory_format=torch.channels_last)
     assert volume.is_contiguous(memory_format=torch.channels_last_3d)
     assert torch.allclose(model(volumes), before, atol=1e-5)
-
-
-def test_composed_augmentation_trains_polar_networks_and_no_others(recipe, digits):
-    composed = replace(recipe, augment=replace(recipe.augment, rotation_deg=180, composed=True))
-    losses = [epoch["loss"] for epoch in train(composed, digits).history]
-    assert losses[-1] < losses[0]
-    with pytest.raises(InputError, match=r"augment\.composed is for networks with a polar transformer"):
-        Run(replace(composed, model=ModelSpec("ccnn_s")), digits, CPU)

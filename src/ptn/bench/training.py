@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..data import Dataset
-from ..geometry import similarity_warp
+from ..geometry import Similarity, similarity_warp
 from ..models import create_model
 from ..training import Run, RunData, find_recipe, override
 from ..training.batches import epoch_order
@@ -77,7 +77,7 @@ def make_plain_step(batch: int, device: torch.device) -> Work:
         index = torch.randint(len(pictures), (batch,), device=device)
         images = pictures[index].float() / 255
         turn = math.radians(recipe.augment.rotation_deg) * (2 * torch.rand(batch, device=device) - 1)
-        loss = F.cross_entropy(model(similarity_warp(images, rotation=turn)), labels[index])
+        loss = F.cross_entropy(model(similarity_warp(images, Similarity(turn))), labels[index])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

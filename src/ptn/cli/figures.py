@@ -99,7 +99,7 @@ def _responses(path: Path, sources: Sources) -> None:
 def _architecture(path: Path, sources: Sources) -> None:
     import torch
 
-    from ..geometry import similarity_warp
+    from ..geometry import Similarity, similarity_warp
     from ..models import create_model
     from ..models.networks import Network
     from ..reporting.figures import architecture
@@ -115,8 +115,7 @@ def _architecture(path: Path, sources: Sources) -> None:
     # away from the middle, so that there is an origin to find
     image = similarity_warp(
         _digit(4)[None, None],
-        scale=side / 42,
-        shift_px=side / 6,
+        Similarity(scale=side / 42, shift_px=(side / 6, side / 6)),
         size=(height, width),
         mode="bicubic",
     ).clamp(0, 1)[0]

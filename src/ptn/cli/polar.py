@@ -8,8 +8,7 @@ import typer
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..geometry.grid import Law
-    from ..geometry.interpolate import Mode
+    from ..geometry import Law, Mode
 
 
 def register(app: typer.Typer) -> None:

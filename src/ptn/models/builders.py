@@ -7,9 +7,7 @@ from typing import Any, Literal
 from torch import nn
 
 from ..errors import InputError, check_choice
-from ..geometry import PolarGrid
-from ..geometry.grid import Law
-from ..geometry.interpolate import Mode, PaddingMode
+from ..geometry import Law, Mode, PaddingMode, PolarGrid
 from ..layers import (
     Blocks,
     ConvBlock,
@@ -17,12 +15,12 @@ from ..layers import (
     OriginPredictor,
     PolarTransformer,
     SpatialTransformer,
+    default_predictor,
 )
 from ..layers.origin import HeatmapActivation
 from .classifiers import (
     Stack,
     VoxelStack,
-    halvings,
     make_classifier,
     make_voxel_classifier,
     residual_stage,
@@ -68,7 +66,6 @@ def polar(
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     heatmap: HeatmapActivation = "softplus",
-    heatmap_bias: float = 1.0,
     origin_turns: int = 1,
     origin_jitter_px: float | None = None,
     wrap: bool = True,
@@ -100,7 +97,7 @@ def polar(
             r_max_px=r_max_px,
             law=law,
         ),
-        make_predictor(stack, in_chans, image_size, activation=heatmap, bias=heatmap_bias, turns=origin_turns)
+        make_predictor(stack, in_chans, image_size, heatmap=heatmap, origin_turns=origin_turns)
         if learned
         else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
@@ -135,11 +132,7 @@ def make_predictor(stack: Stack, in_chans: int, image_size: ImageSize, **options
     if stack == "resnet32":
         body = Blocks(ConvBlock(in_chans, 16), *residual_stage(16, 16, 4, stride=2))
         return OriginPredictor(body, 16, **options)
-    halved = min(3, max(1, halvings(image_size)))
-    strides = (2,) * halved + (1,) * (3 - halved)
-    channels = (in_chans, 20, 20)
-    blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip(channels, strides, strict=True)]
-    return OriginPredictor(Blocks(*blocks), 20, **options)
+    return default_predictor(in_chans, image_size, **options)
 
 
 def stn(
@@ -209,7 +202,7 @@ def cylindrical(
         strides = (1 if stack == "plain" else 2, 1, 1, 1)
         sizes = zip(pairwise(channels), strides, strict=True)
         blocks = [ConvBlock(c, d, kernel=5, stride=stride) for (c, d), stride in sizes]
-        predictor = OriginPredictor(Blocks(*blocks), 4, activation=heatmap)
+        predictor = OriginPredictor(Blocks(*blocks), 4, heatmap=heatmap)
     transformer = CylindricalTransformer(
         cube[0],
         predictor,

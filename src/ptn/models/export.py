@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, optional_module
 from ..files import atomic_path
-from ..geometry.interpolate import check_images
+from ..geometry import check_images
 from .networks import Network, ScoreSum, inferring
 from .onnx_model import OnnxModel
 from .sample_images import sample_images

@@ -15,10 +15,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..device import placement
 from ..errors import InputError
-from ..geometry import wrap_angle
-from ..geometry.interpolate import runs_eagerly
+from ..geometry import runs_eagerly, wrap_angle
 from ..layers import ConvBlock, ResidualBlock, WrapConv2d
-from ..layers.blocks import Blocks
+from ..layers import Blocks
 from .networks import Explanation, Model, Network, ScoreSum
 
 if TYPE_CHECKING:

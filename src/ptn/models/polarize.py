@@ -11,13 +11,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import InputError, check_choice
-from ..geometry import PolarGrid
-from ..geometry.grid import Law
-from ..geometry.interpolate import Mode, PaddingMode
-from ..layers import PolarTransformer
+from ..geometry import Law, Mode, PaddingMode, PolarGrid
+from ..layers import PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from ..layers.origin import HeatmapActivation
-from .builders import make_predictor
 from .networks import Network, PolarNetwork
 from .turning import CannotTurnError, Turn, can_run, measure_stride, position_parameter
 
@@ -123,7 +120,7 @@ def polarize(
     learned = origin == "learned"
     transformer = PolarTransformer(
         PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
-        make_predictor("b", in_chans, size, activation=heatmap) if learned else None,
+        default_predictor(in_chans, size, heatmap=heatmap) if learned else None,
         origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..bundled import SIDE, digit_rows, digits_file
-from ..geometry import similarity_warp
+from ..geometry import Similarity, similarity_warp
 
 # the sheet is this many digits wide and high, and a patch shows at least so many of its pixels
 _DIGITS = 5
@@ -37,9 +37,9 @@ def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) ->
     room = (side - shown) / 2 * scale  # how far the sheet may move before its border shows
     patches = similarity_warp(
         sheet.expand(count, -1, -1, -1),
-        rotation=angle * 2 * torch.pi,
-        scale=scale,
-        shift_px=torch.stack(((2 * x - 1) * room, (2 * y - 1) * room), dim=1),
+        Similarity(
+            angle * 2 * torch.pi, scale, torch.stack(((2 * x - 1) * room, (2 * y - 1) * room), dim=1)
+        ),
         size=(height, width),
         padding_mode="border",
     )

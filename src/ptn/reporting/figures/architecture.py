@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...errors import InputError
 from ...geometry import origin_px
 from ...layers import PolarTransformer, WrapConv2d
-from ...layers.blocks import ConvBlock, ResidualBlock
+from ...layers import ConvBlock, ResidualBlock
 from ...models import Model
 from ...models.networks import Explanation, PolarNetwork
 from ...models.zoo import count_parameters

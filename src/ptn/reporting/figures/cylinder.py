@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...geometry import PolarGrid, cylindrical_sample, measure_shift, similarity_warp
+from ...geometry import PolarGrid, Similarity, cylindrical_sample, measure_shift, similarity_warp
 from .style import GREEN, YELLOW, explain_shift_lines, save
 
 ROTATIONS = (0.0, 45.0, 90.0, 160.0, 250.0)
@@ -41,7 +41,7 @@ def turn(volume: Tensor, degrees: Sequence[float] = ROTATIONS) -> Turned:
     size = volume.shape[0]
     rotation = torch.tensor(degrees, dtype=torch.float64).deg2rad()
     copies = volume.double().expand(len(degrees), 1, size, size, size)
-    volumes = similarity_warp(copies, rotation=rotation)
+    volumes = similarity_warp(copies, Similarity(rotation))
     grid = PolarGrid(2 * size, size, law="linear", r_max_px=size / 2)
     cylinders = cylindrical_sample(volumes, torch.zeros(len(degrees), 2, dtype=torch.float64), grid)[:, 0]
     slices = cylinders.permute(0, 3, 1, 2)

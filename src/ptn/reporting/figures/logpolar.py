@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...geometry import PolarGrid, measure_shift, polar_sample, similarity_warp
+from ...geometry import PolarGrid, Similarity, measure_shift, polar_sample, similarity_warp
 from .style import GREEN, YELLOW, explain_shift_lines, save
 
 CANVAS = 96
@@ -58,7 +58,7 @@ def dilate(digit: Tensor, factors: Sequence[float] = DILATIONS) -> Transformed:
 def _transform(digit: Tensor, rotation: Tensor, scale: Tensor, kind: str, amounts: Sequence[float]) -> Transformed:
     grid = PolarGrid(CANVAS, CANVAS)
     copies = digit.double().expand(len(amounts), 1, *digit.shape)
-    images = similarity_warp(copies, rotation=rotation, scale=scale, size=(CANVAS, CANVAS), mode="bicubic").clamp(
+    images = similarity_warp(copies, Similarity(rotation, scale), size=(CANVAS, CANVAS), mode="bicubic").clamp(
         0, 1
     )
     polar = polar_sample(images, torch.zeros(len(amounts), 2, dtype=torch.float64), grid)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...files import atomic_path
-from ...geometry import PolarGrid, Warp, origin_px, polar_sample, similarity_warp
+from ...geometry import PolarGrid, Similarity, origin_px, polar_sample, similarity_warp
 from ...layers import PolarTransformer
 from ...models import Model
 from ...models.networks import PolarNetwork
@@ -36,7 +36,7 @@ class Frames:
     `polar` (K, angles, radii) on `grid`, and the `answers` of the network, if there is one."""
 
     kinds: tuple[str, ...]
-    warp: Warp
+    warp: Similarity
     images: Tensor
     origins: Tensor
     polar: Tensor
@@ -44,7 +44,7 @@ class Frames:
     answers: tuple[str, ...] | None
 
 
-def poses() -> tuple[tuple[str, ...], Warp]:
+def poses() -> tuple[tuple[str, ...], Similarity]:
     """What happens to the digit in each frame; every part ends where it began."""
     kinds, rotation, scale, shift = [], [], [], []
     for kind, count in STEPS.items():
@@ -55,7 +55,7 @@ def poses() -> tuple[tuple[str, ...], Warp]:
             swing = 0.5 - 0.5 * math.cos(phase)
             scale.append(_SMALL * (_LARGE / _SMALL) ** swing if kind == "grow" else _SMALL)
             shift.append((7 * math.sin(phase), 6 * math.sin(2 * phase)) if kind == "move" else (0.0, 0.0))
-    return tuple(kinds), Warp(*(torch.tensor(values, dtype=torch.float64) for values in (rotation, scale, shift)))
+    return tuple(kinds), Similarity(*(torch.tensor(values, dtype=torch.float64) for values in (rotation, scale, shift)))
 
 
 def film(digit: Tensor, model: Model | None = None, *, classes: Sequence[str] = ()) -> Frames:
@@ -75,9 +75,9 @@ def film(digit: Tensor, model: Model | None = None, *, classes: Sequence[str] = 
             raise InputError("the moving picture is that of a network of polar images in grey: take ptn_s or ptn_b")
         size = (model.input_shape[1], model.input_shape[2])
     unit = min(size) / SIZE
-    warp = Warp(warp.rotation, warp.scale * unit, warp.shift_px * unit)
+    warp = Similarity(warp.rotation, warp.scale * unit, warp.shift_px * unit)
     copies = digit.double().expand(len(kinds), 1, *digit.shape)
-    images = similarity_warp(copies, size=size, mode="bicubic", **warp._asdict()).clamp(0, 1).float()
+    images = similarity_warp(copies, warp, size=size, mode="bicubic").clamp(0, 1).float()
     if model is None:
         origins, grid = (2 * warp.shift_px / SIZE).float(), PolarGrid(*size)
         return Frames(kinds, warp, images[:, 0], origins, polar_sample(images, origins, grid)[:, 0], grid, None)

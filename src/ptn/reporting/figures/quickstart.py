@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...data import Dataset
 from ...evaluation import scores
-from ...geometry import origin_px, similarity_warp
+from ...geometry import Similarity, origin_px, similarity_warp
 from ...models import Model
 from .style import BLUE, VERMILION, YELLOW, faint_grid, save
 
@@ -36,7 +36,7 @@ def accuracy_by_angle(
     """The accuracy in % on images (N, C, H, W) in [0, 1] turned about their middle by each angle."""
     accuracies = []
     for angle in degrees:
-        turned = similarity_warp(images, rotation=math.radians(angle), mode="bicubic").clamp(0, 1)
+        turned = similarity_warp(images, Similarity(math.radians(angle)), mode="bicubic").clamp(0, 1)
         right = scores(model, turned).argmax(dim=1) == labels
         accuracies.append(100 * float(right.double().mean()))
     return accuracies

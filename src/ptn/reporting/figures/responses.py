@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...geometry import PolarGrid, measure_shift, polar_sample, similarity_warp, wrap_pad
+from ...geometry import PolarGrid, Similarity, measure_shift, polar_sample, similarity_warp, wrap_pad
 from .style import BLUE, GREEN, VERMILION, YELLOW, faint_grid, save
 
 SIZE = 96
@@ -137,7 +137,7 @@ def respond_everywhere(digit: Tensor, kernel: Filter, *, turn: float = TURN, sca
 def _on_canvas(digit: Tensor, *, turn: float = 0.0, scale: float = 1.0) -> Tensor:
     """`digit` (h, w) 2.4 times as large on the canvas, and turned and scaled beyond that."""
     return similarity_warp(
-        digit.double()[None, None], rotation=turn, scale=2.4 * scale, size=(SIZE, SIZE), mode="bicubic"
+        digit.double()[None, None], Similarity(turn, 2.4 * scale), size=(SIZE, SIZE), mode="bicubic"
     ).clamp(0, 1)[0, 0]
 
 

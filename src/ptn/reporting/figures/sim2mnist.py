@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...data import Dataset
 from ...errors import InputError
-from ...geometry import measure_shift, origin_px, similarity_warp
+from ...geometry import Similarity, measure_shift, origin_px, similarity_warp
 from ...layers import PolarTransformer
 from ...models.networks import PolarNetwork
 from .style import SKY, YELLOW, save
@@ -81,9 +81,7 @@ def move(model: PolarNetwork, digits: Tensor) -> Moved:
     count, ways = len(digits), len(MOVES)
     images = similarity_warp(
         digits.repeat_interleave(ways, dim=0)[:, None],
-        rotation=rotation.repeat(count),
-        scale=scale.repeat(count),
-        shift_px=shift.repeat(count, 1),
+        Similarity(rotation.repeat(count), scale.repeat(count), shift.repeat(count, 1)),
         size=(height, width),
     )
     seen = model.explain(images)
