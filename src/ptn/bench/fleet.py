@@ -10,7 +10,9 @@ import torch
 
 from ..data import load_dataset
 from ..errors import InputError
-from ..training import Run, RunData, find_recipe, override
+from experiments.recipes import find_recipe
+
+from ..training import Run, RunData, override
 from ..training.fleet import train_fleet
 from ..training.trainer import prepare_device
 from .report import Bench

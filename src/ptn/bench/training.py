@@ -10,7 +10,9 @@ from torch import nn
 from ..data import Dataset
 from ..geometry import Similarity, similarity_warp
 from ..models import create_model
-from ..training import Run, RunData, find_recipe, override
+from experiments.recipes import find_recipe
+
+from ..training import Run, RunData, override
 from ..training.batches import epoch_order
 from ..training.trainer import build_model, prepare_device
 from . import steerable

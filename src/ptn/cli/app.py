@@ -19,9 +19,6 @@ from . import (
     polar,
     predict,
     quickstart,
-    report,
-    reproduce,
-    ship,
     train,
 )
 
@@ -65,7 +62,7 @@ def _root(
 
 
 for group in (
-    *(quickstart, train, evaluate, predict, audit, export, report, reproduce, ship, figures),
+    *(quickstart, train, evaluate, predict, audit, export, figures),
     *(data, models, polar, bench, demo),
 ):
     group.register(app)

@@ -244,7 +244,7 @@ def _origins(path: Path, sources: Sources) -> None:
     from ..models import Network
     from ..reporting.figures import origins
     from ..reporting.published import TABLES
-    from ..training.photo_recipes import TITLES
+    TITLES = {"ptn_resnet32": "PTN-ResNet32", "resnet32": "ResNet32"}
 
     opened = _trained(sources, "ptn_resnet32.rotsvhn", "rotsvhn/ptn_resnet32/modern")
     if not isinstance(opened.model, Network) or "svhn" not in (opened.dataset or ""):

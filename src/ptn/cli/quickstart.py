@@ -45,11 +45,11 @@ def quickstart(
     from ..data.quickstart import load_quickstart
     from ..files import make_folder
     from ..reporting.figures import quickstart as figure
-    from ..training import find_recipe, override
+    from ..training import override
     from ..training.session import run_folder
 
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
-    recipes = [override(find_recipe(f"quickstart/{model}/modern"), changes) for model in TITLES]
+    recipes = [override(quickstart_recipe(model), changes) for model in TITLES]
     make_folder(output)
     test = load_quickstart("test")
     console = Console(highlight=False, markup=False)
@@ -74,6 +74,21 @@ def quickstart(
         "ptn models",
     ):
         console.print(f"  {command}", soft_wrap=True)
+
+
+def quickstart_recipe(model: str) -> "Recipe":
+    """Returns the recipe of a small network on the quickstart digits, for minutes on a CPU."""
+    from ..training.recipe import DataSpec, ModelSpec, Recipe, ScheduleSpec
+
+    return Recipe(
+        name=f"quickstart/{model}/modern",
+        data=DataSpec("quickstart"),
+        model=ModelSpec(model),
+        schedule=ScheduleSpec("cosine", warmup=0.1),
+        epochs=15,
+        batch=50,
+        label_smoothing=0.1,
+    )
 
 
 @contextmanager

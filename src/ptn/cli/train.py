@@ -17,9 +17,6 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    recipes: Annotated[
-        list[str] | None, typer.Argument(help="Recipes, say rotmnist/ptn_b/modern+.", show_default=False)
-    ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Train on your own images: DIR/train/<class>/*, or DIR/<class>/*.")
     ] = None,
@@ -31,10 +28,6 @@ def train(
     seeds: Annotated[str, typer.Option(help="Seeds, say 0, 0-4 or 0,3,7.")] = "0",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, say optimizer.lr=0.005. Repeatable.")
-    ] = None,
-    choices: Annotated[
-        list[str] | None,
-        typer.Option("--vary", help="Train with each of several values, say dropout=[0.1,0.2]. Repeatable."),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for checkpoints, weights, records")] = Path(
         "runs"
@@ -51,28 +44,18 @@ def train(
         typer.Option(help="Compile the step: faster after a slow start. By default on a GPU, where it can be."),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="Print the recipes' names and exit.")] = False,
 ) -> None:
-    """Train recipes, or a network on your own images; test each once; keep weights and records."""
-    from ..training import find_recipe, override, parse_setting, recipe_names, vary, with_seeds
+    """Train a network on your own images, test it once, keep weights and records."""
+    from ..training import override, parse_setting, with_seeds
+    from ..training.recipe import folder_recipe
 
-    if show_list:
-        print("\n".join(recipe_names()))
-        return
-    if bool(recipes) == bool(folder):
-        raise InputError("name recipes to train (see `ptn train --list`), or a folder of images with --folder")
-    if folder is not None:
-        from ..training.own import folder_recipe
-
-        chosen = [folder_recipe(folder, model=model, image_size=image_size)]
-    else:
-        chosen = [find_recipe(name) for name in recipes or []]
+    if folder is None:
+        raise InputError("a folder of images is missing: --folder DIR")
+    chosen = folder_recipe(folder, model=model, image_size=image_size)
     changes = dict(parse_setting(text) for text in settings or [])
     if epochs is not None:
         changes["epochs"] = epochs
-    alternatives = dict(parse_setting(text) for text in choices or [])
-    chosen = [variant for recipe in chosen for variant in vary(override(recipe, changes), alternatives)]
-    runs = [run for recipe in chosen for run in with_seeds(recipe, parse_seeds(seeds))]
+    runs = with_seeds(override(chosen, changes), parse_seeds(seeds))
     code = run_session(
         runs,
         output=output,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import InputError
-from ...training.recipes import is_outdated
+from experiments.recipes import is_outdated
 from ...training.records import Record
 from .turns import Curve, Panel, draw_panels, mean_curve
 
