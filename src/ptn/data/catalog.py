@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError, unknown_name
-from .concatenate import concatenate
-from .dataset import Dataset, VoxelDataset
+from .dataset import Dataset, VoxelDataset, concatenate
 from .digits import DIGIT_NAMES, SIM2MNIST, SIM2MNIST_VERSION, SPECS, digit_spec, load_made, pool
 from .mnist import load_mnist
 from .modelnet import SPLITS, load_modelnet

@@ -1,22 +1,28 @@
-"""What `load_dataset` returns: images as bytes, labels, class names, and where they came from."""
+"""Data sets in memory: images or packed voxels, labels, class names and metadata."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..config import check
 from ..errors import InputError
+from .store import fingerprint
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split of a data set, resident in memory.
+    """One split of a data set. A `torch.utils.data.DataLoader` takes it as it is.
 
-    `images` uint8 (N, C, H, W), `labels` int64 (N,), `classes` the label names in order.
-    `meta` holds what is known beyond that: "source", "sha256" (of source bytes, seed, parameters and
-    generator version), and per-sample arrays (poses, "mnist_index") as tensors of length N.
+    Args:
+        images: uint8 (N, C, H, W).
+        labels: int64 (N,).
+        classes: names of the classes, in the order of the labels.
+        meta: "source", "sha256" (of source bytes, seed, parameters and generator version), and per-sample values
+            (poses, "mnist_index") as tensors or lists of length N.
     """
 
     name: str
@@ -27,21 +33,27 @@ class Dataset:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_labels(self.name, self.split, len(self.images), self.labels, self.classes)
+        _check_labels(self, len(self.images))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Image (C, H, W) as floats in [0, 1], and its label."""
+        """Return an image, float (C, H, W) in [0, 1], and its label."""
         return self.images[index].float() / 255, int(self.labels[index])
 
 
 @dataclass(frozen=True)
 class VoxelDataset:
-    """One split of voxel grids, kept packed: bit b of byte k of a row is voxel 8k+b in [channel, x, y, z] order.
+    """One split of voxel grids, stored as bits.
 
-    `packed` uint8 (N, channels·size³/8), most significant bit first as `numpy.packbits` has it.
+    Bit b of byte k of a row is voxel 8k + b in [channel, x, y, z] order, most significant bit first, as in
+    `numpy.packbits`.
+
+    Args:
+        packed: uint8 (N, channels·size³/8).
+        size: side of the grid in voxels.
+        labels, classes, meta: as in `Dataset`.
     """
 
     name: str
@@ -53,42 +65,107 @@ class VoxelDataset:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_labels(self.name, self.split, len(self.packed), self.labels, self.classes)
+        _check_labels(self, len(self.packed))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Voxels (channels, X, Y, Z) as floats 0 or 1, and their label."""
+        """Return the voxels of a shape, float 0 or 1 (channels, X, Y, Z), and its label."""
         return unpack_voxels(self.packed[index][None], self.size)[0].float(), int(self.labels[index])
 
     @property
     def channels(self) -> int:
-        """How many grids each shape has."""
-        return count_grids(self.packed, self.size)
+        """Number of grids per shape."""
+        return self.packed.shape[1] * 8 // self.size**3
 
     @property
     def images(self) -> Tensor:
-        """The voxels unpacked, uint8 0 or 1, (N, channels, X, Y, Z). Costs eight times the packed memory."""
+        """All voxels, uint8 0 or 1 (N, channels, X, Y, Z): eight times the memory of `packed`."""
         return unpack_voxels(self.packed, self.size)
 
 
+AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
+
+
 def unpack_voxels(packed: Tensor, size: int) -> Tensor:
-    """Packed bits (N, C·size³/8) -> uint8 0 or 1 (N, C, size, size, size), on the device of `packed`."""
+    """Unpack bits: (N, C·size³/8) -> uint8 0 or 1 (N, C, size, size, size), on the device of `packed`."""
     shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=packed.device)
     bits = (packed[:, :, None] >> shifts) & 1
-    return bits.reshape(len(packed), count_grids(packed, size), size, size, size)
+    return bits.reshape(len(packed), -1, size, size, size)
 
 
-def count_grids(packed: Tensor, size: int) -> int:
-    """How many grids of size³ voxels lie one after the other in each row of packed bits."""
-    return packed.shape[1] * 8 // size**3
+def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> AnyDataset:
+    """Return the samples at `rows` (int64, in this order), with the per-sample values of `meta`.
+
+    Args:
+        split: name of the new split, by default that of `dataset`.
+    """
+    count = len(dataset)
+
+    def select(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dim() and len(value) == count:
+            return value[rows]
+        if isinstance(value, list) and len(value) == count:
+            return [value[row] for row in rows.tolist()]
+        return value
+
+    meta = {key: select(value) for key, value in dataset.meta.items()}
+    if "sha256" in meta:
+        meta["sha256"] = fingerprint(whole=meta["sha256"], rows=rows.tolist())
+    changes: dict[str, Any] = {"split": split or dataset.split, "labels": dataset.labels[rows], "meta": meta}
+    if isinstance(dataset, VoxelDataset):
+        return replace(dataset, packed=dataset.packed[rows], **changes)
+    return replace(dataset, images=dataset.images[rows], **changes)
 
 
-def _check_labels(name: str, split: str, count: int, labels: Tensor, classes: tuple[str, ...]) -> None:
+def hold_out(dataset: AnyDataset, count: int, *, seed: int) -> tuple[AnyDataset, AnyDataset]:
+    """Split `dataset` at random into the training part and `count` samples called "valid", both in order."""
+    check("hold_out", count, 0 < count < len(dataset), f"between 1 and {len(dataset) - 1}")
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+    held_out, kept = order[:count].sort().values, order[count:].sort().values
+    return subset(dataset, kept), subset(dataset, held_out, split="valid")
+
+
+def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDataset:
+    """Join splits of one data set; the split is called "train+valid", for example.
+
+    Per-sample values of `meta` are joined; other values are kept if all parts agree.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    changes: dict[str, Any] = {
+        "split": "+".join(part.split for part in parts),
+        "labels": torch.cat([part.labels for part in parts]),
+        "meta": _join_meta([part.meta for part in parts]),
+    }
+    if isinstance(first, VoxelDataset):
+        packed = torch.cat([part.packed for part in parts if isinstance(part, VoxelDataset)])
+        return replace(first, packed=packed, **changes)
+    return replace(first, images=torch.cat([part.images for part in parts]), **changes)
+
+
+def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for key in metas[0]:
+        values: list[Any] = [meta.get(key) for meta in metas]
+        kinds = {type(value) for value in values}
+        if kinds == {Tensor}:
+            joined[key] = torch.cat(values)
+        elif kinds == {list}:
+            joined[key] = list(chain(*values))
+        elif Tensor not in kinds and all(value == values[0] for value in values):
+            joined[key] = values[0]
+    joined["source"] = " + ".join(dict.fromkeys(meta["source"] for meta in metas))
+    joined["sha256"] = fingerprint(parts=[meta["sha256"] for meta in metas])
+    return joined
+
+
+def _check_labels(dataset: Dataset | VoxelDataset, count: int) -> None:
+    labels, name = dataset.labels, f"{dataset.name} {dataset.split}"
     if labels.dtype != torch.int64 or labels.shape != (count,):
-        shape = tuple(labels.shape)
-        raise InputError(f"{name} {split}: {count} images but labels are {labels.dtype} {shape}")
-    if count and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
-        worst = int(labels.max()) if int(labels.min()) >= 0 else int(labels.min())
-        raise InputError(f"{name} {split}: label {worst} is outside the {len(classes)} classes")
+        raise InputError(f"{name}: {count} images but labels are {labels.dtype} {tuple(labels.shape)}")
+    if count and not 0 <= int(labels.min()) <= int(labels.max()) < len(dataset.classes):
+        values = f"{int(labels.min())} to {int(labels.max())}"
+        raise InputError(f"{name}: labels from {values} do not fit {len(dataset.classes)} classes")

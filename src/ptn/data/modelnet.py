@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, check_choice
-from .dataset import VoxelDataset
+from .dataset import VoxelDataset, subset
 from .formats.off import read_off
 from .modelnet_packed import OFFICIAL, as_channels, check_complete, find_packed
 from .store import LOG, MissingDataError, cached, find, fingerprint, missing
-from .subset import subset
 from .voxelize import (
     OCCUPANCIES,
     VOXELIZER_VERSION,

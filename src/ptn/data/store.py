@@ -1,32 +1,45 @@
-"""Where data lives: the folders it is looked for in, and the cache of what was made from it."""
+"""Storage: data folders, the cache of generated data, downloads, and readers shared by several data sets."""
 
 import hashlib
 import json
 import logging
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError
-from ..files import atomic_path, make_folder, save_tensors
+from ..errors import InputError, optional_module, unknown_name
+from ..files import read_tensors, save_tensors
 
 LOG = logging.getLogger("ptn")
 
-# Caches of which it has been said that they are of no use.
-_UNUSABLE: set[Path] = set()
+_TIMEOUT_S = 30.0
 
 
 class MissingDataError(InputError):
-    """Files that are in no data folder."""
+    """Raised if the files of a data set are in no data folder."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type if it has none."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+# Folders
 
 
 def cache_folder() -> Path:
-    """The folder for downloads and generated sets: `PTN_CACHE`, or "ptn" in the user's cache folder."""
+    """Return the folder for downloads and generated data: `PTN_CACHE`, or "ptn" in the user's cache folder."""
     if chosen := os.environ.get("PTN_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -43,32 +56,35 @@ def download_folder() -> Path:
 
 
 def data_folders() -> list[Path]:
-    """The folders searched for data, in order: those of `PTN_DATA`, then the downloads."""
-    named = [Path(name).expanduser() for name in os.environ.get("PTN_DATA", "").split(os.pathsep) if name]
-    for folder in named:
+    """Return the folders searched for data, in order: those in `PTN_DATA`, then the downloads."""
+    folders = [Path(name).expanduser() for name in os.environ.get("PTN_DATA", "").split(os.pathsep) if name]
+    for folder in folders:
         if not folder.is_dir():
             raise InputError(f"PTN_DATA names {folder}, which is not a folder")
-    return [*named, download_folder()]
+    return [*folders, download_folder()]
 
 
 def find(*relative_paths: str) -> Path | None:
-    """The first of `relative_paths` that exists in the first data folder that has any of them."""
+    """Return the first of `relative_paths` that exists, in the first data folder that has any of them."""
     for folder in data_folders():
         for relative in relative_paths:
-            if _is_there(folder / relative):
+            if os.path.exists(folder / relative):  # noqa: PTH110 (Path.exists raises in a folder without permission)
                 return folder / relative
     return None
 
 
 def missing(dataset: str, *relative_paths: str) -> MissingDataError:
-    """The error for files of `dataset` that are in no data folder."""
+    """Return the error for files of `dataset` that are in no data folder."""
     names = " or ".join(relative_paths)
     folders = ", ".join(str(folder) for folder in data_folders())
     return MissingDataError(f"{dataset}: no {names} in {folders}; get it with: ptn data fetch {dataset}")
 
 
+# Hashes and the cache
+
+
 def fingerprint(**parts: object) -> str:
-    """The sha256 of named numbers, strings, lists and dicts of them, in any order.
+    """Return the sha256 of named JSON-like values, independent of their order.
 
     >>> fingerprint(seed=1, split="test") == fingerprint(split="test", seed=1)
     True
@@ -77,112 +93,217 @@ def fingerprint(**parts: object) -> str:
 
 
 def sha256_of_file(path: Path) -> str:
-    """The sha256 of a file's bytes, remembered in the cache until its size or time of change differs."""
-    return _remembered(_identity(path), lambda: _sha256(path))
-
-
-def sha256_of_files(paths: Sequence[Path]) -> str:
-    """One sha256 for the bytes of several files, in the order given, remembered as one."""
-    identity = fingerprint(files=[_identity(path) for path in paths])
-    return _remembered(identity, lambda: fingerprint(files=[_sha256(path) for path in paths]))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _identity(path: Path) -> str:
-    stat = path.stat()
-    return fingerprint(path=str(path.resolve()), size=stat.st_size, time=stat.st_mtime_ns)
-
-
-def _remembered(identity: str, compute: Callable[[], str]) -> str:
-    """The hash that the cache has for `identity`, or `compute()`, from now on in the cache."""
-    memo = cache_folder() / "hashes" / identity[:32]
-    known = _read_memo(memo)
-    if known is not None:
-        return known
-    digest = compute()
-    with _in_cache(), atomic_path(memo) as temporary:
-        temporary.write_text(digest)
-    return digest
-
-
-def _read_memo(memo: Path) -> str | None:
-    """The hash in a file; None if there is none, or not a whole one."""
     try:
-        digest = memo.read_text("ascii")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return digest if len(digest) == 64 else None
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
 def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """What `build` returns, kept in the cache under `key` and `sha256` for the next time.
+    """Return `build()`, stored in the cache under `key` and `sha256`.
 
-    `sha256` must cover everything the result depends on: source bytes, parameters, generator version.
-    Processes that build the same set at once each write a whole file; the last one stays.
+    `sha256` covers everything that the result depends on: source bytes, parameters, generator version. Files are
+    written atomically. A damaged file is rebuilt; a cache that cannot be written is skipped with a warning.
     """
     path = cache_folder() / "generated" / f"{key}-{sha256[:16]}.safetensors"
-    known = _load_cached(path, sha256)
-    if known is not None:
-        return known
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in build().items()}
-    with _in_cache():
+    if os.path.exists(path):  # noqa: PTH110
+        try:
+            tensors, metadata = read_tensors(path, "cache file")
+            if metadata.get("sha256") == sha256:
+                return tensors
+            LOG.warning("cache file %s has another hash: rebuilding it", path)
+        except InputError as error:
+            LOG.warning("%s: rebuilding it", error)
+    tensors = {name: tensor.contiguous() for name, tensor in build().items()}
+    try:
         save_tensors(path, tensors, {"sha256": sha256})
+    except InputError as error:
+        _warn_once(f"continuing without the cache {cache_folder()} (set PTN_CACHE to move it): {error}")
     return tensors
 
 
-def _load_cached(path: Path, sha256: str) -> dict[str, Tensor] | None:
-    """The tensors of a cache file; None if it does not exist, is damaged, or is of other data."""
-    from safetensors import SafetensorError, safe_open
+@cache
+def _warn_once(message: str) -> None:
+    LOG.warning(message)
 
-    if not _is_there(path):
-        return None
+
+# Files
+
+
+def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
+    """Return the arrays with these names from an .npz file. Pickled arrays are refused."""
     try:
-        with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("sha256") == sha256:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            fault = "made from other data"
-    except (SafetensorError, OSError) as error:
-        fault = f"damaged ({str(error).splitlines()[0]})"
-    LOG.warning("cache file %s is %s: making it again", path, fault)
-    return None
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise InputError(f"{path} is not an npz file")
+            if absent := [name for name in names if name not in file]:
+                raise InputError(f"{path} has no array {absent[0]!r}; it has {', '.join(file.files)}")
+            return tuple(file[name] for name in names)
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(f"cannot read {path}: {first_line(error)}") from error
+
+
+def unpack_tar(archive: Path, folder: Path) -> None:
+    """Extract a tar archive. Members that would land outside `folder` and special files are refused."""
+    try:
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise InputError(f"cannot unpack {archive}: {first_line(error)}") from error
+
+
+# Downloads
+
+
+class Remote(NamedTuple):
+    """A file to download: its path in a data folder, its mirrors, and "md5:…" or "sha256:…" if published."""
+
+    path: str
+    urls: tuple[str, ...]
+    checksum: str | None
+
+
+def _mnist(name: str, md5: str) -> Remote:
+    mirrors = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+    return Remote(f"mnist/{name}", tuple(f"{mirror}/{name}" for mirror in mirrors), f"md5:{md5}")
+
+
+def _svhn(name: str, checksum: str | None) -> Remote:
+    return Remote(f"svhn/{name}", (f"http://ufldl.stanford.edu/housenumbers/{name}",), checksum)
+
+
+REMOTES: dict[str, tuple[Remote, ...]] = {
+    "mnist": (
+        _mnist("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        _mnist("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+        _mnist("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+        _mnist("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+    ),
+    "rotmnist": (
+        Remote(
+            "rotmnist/mnist_rotation_new.zip",
+            ("http://www.iro.umontreal.ca/~lisa/icml2007data/mnist_rotation_new.zip",),
+            "md5:0f9a947ff3d30e95cd685462cbf3b847",
+        ),
+    ),
+    "svhn": (
+        _svhn("train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
+        _svhn("test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3"),
+    ),
+    "svhn-extra": (_svhn("extra_32x32.mat", "md5:a93ce644f1a588dc4d68dda5feec44a7"),),
+    "rotsvhn": (
+        _svhn("train.tar.gz", "sha256:4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898"),
+        _svhn("test.tar.gz", "sha256:57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5"),
+    ),
+    "rotsvhn-extra": (_svhn("extra.tar.gz", None),),
+    "modelnet40": (
+        Remote(
+            "modelnet40/ModelNet40.zip",
+            ("http://modelnet.cs.princeton.edu/ModelNet40.zip",),
+            "sha256:42dc3e656932e387f554e25a4eb2cc0e1a1bd3ab54606e2a9eae444c60e536ac",
+        ),
+    ),
+    "modelnet10": (
+        Remote(
+            "modelnet10/ModelNet10.zip",
+            ("http://3dvision.princeton.edu/projects/2014/3DShapeNets/ModelNet10.zip",),
+            "sha256:9d8679435fc07d1d26f13009878db164a7aa8ea5e7ea3c8880e42794b7307d51",
+        ),
+    ),
+}
+# Data sets generated from the files of another one.
+_GENERATED_FROM = {
+    **dict.fromkeys(("mnist-r", "mnist-rts", "sim2mnist", "sim2mnist-larger", "sim2mnist-turned"), "mnist"),
+    "svhn-minus": "svhn",
+    "rotsvhn-minus": "rotsvhn",
+}
+
+
+def remotes_of(dataset: str) -> tuple[Remote, ...]:
+    """Return the files that a data set is read or generated from."""
+    source = _GENERATED_FROM.get(dataset, dataset)
+    if source not in REMOTES:
+        raise unknown_name("data set", dataset, [*REMOTES, *_GENERATED_FROM])
+    return REMOTES[source]
+
+
+def fetch(remote: Remote, *, progress: bool = True, retries: int = 2) -> Path:
+    """Return the path of a file, downloaded unless an intact copy is in a data folder.
+
+    The mirrors are tried in order. pooch verifies the checksum, moves a complete file into place, and retries.
+    """
+    pooch = optional_module("pooch")
+    pooch.get_logger().setLevel("WARNING")
+    present = find(remote.path)
+    if present is not None and present != download_folder() / remote.path:
+        if not pooch.hashes.hash_matches(str(present), remote.checksum):
+            raise InputError(f"{present} is damaged (wrong checksum): delete it, then fetch it again")
+        return present
+    # With another encoding a server may compress the file again, and requests would undo both.
+    options = {"timeout": _TIMEOUT_S, "headers": {"Accept-Encoding": "identity"}}
+    errors = []
+    for url in remote.urls:
+        files = pooch.create(
+            path=download_folder(),
+            base_url="",
+            registry={remote.path: remote.checksum},
+            urls={remote.path: url},
+            retry_if_failed=retries,
+        )
+        try:
+            with _progress_bar(remote.path, url, progress) as bar:
+                downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, **options)
+                return Path(files.fetch(remote.path, downloader=downloader))
+        except (OSError, ValueError) as error:  # includes every exception of requests
+            errors.append(f"{url}: {first_line(error)}")
+    raise InputError(f"cannot download {remote.path}: {'; '.join(errors)}")
+
+
+@contextmanager
+def _progress_bar(name: str, url: str, shown: bool) -> Iterator[Any]:
+    """Yield a progress bar for pooch: a bar on a terminal, one line of text elsewhere, False for none."""
+    if shown and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=Console(stderr=True)) as display:
+            yield _PoochBar(display, name)
+        return
+    if shown:
+        print(f"fetching {name} from {url}", file=sys.stderr)
+    yield False
+
+
+class _PoochBar:
+    """Adapter from the progress-bar interface of pooch to a task of rich's `Progress`."""
+
+    def __init__(self, display: Any, name: str) -> None:
+        self.display = display
+        self.task = display.add_task(name, total=None)
+        self.total = 0
+
+    def update(self, count: int) -> None:
+        self.display.update(self.task, total=self.total or None, advance=count)
+
+    def reset(self) -> None:
+        self.display.update(self.task, completed=0)
+
+    def close(self) -> None:
+        self.display.refresh()
+
+
+def sha256_of_files(paths: list[Path]) -> str:
+    return fingerprint(files=[sha256_of_file(path) for path in paths])
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for a while: in the cache, or where the system has such folders if that cannot be written."""
-    parent: Path | None = None
-    with _in_cache():
-        parent = make_folder(cache_folder() / "unpacked")
-    with tempfile.TemporaryDirectory(dir=parent, prefix="ptn-") as folder:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="ptn-") as folder:
         yield Path(folder)
-
-
-@contextmanager
-def _in_cache() -> Iterator[None]:
-    """Around a block that only writes to the cache: if it cannot, the work goes on without."""
-    try:
-        yield
-    except (InputError, OSError) as error:
-        _warn_once(error)
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as error:  # a folder on the way that may not be entered
-        if not path.is_relative_to(cache_folder()):
-            raise InputError(f"cannot look for {path}: {error.strerror}") from error
-        _warn_once(error)
-        return False
-
-
-def _warn_once(error: InputError | OSError) -> None:
-    folder = cache_folder()
-    if folder not in _UNUSABLE:
-        _UNUSABLE.add(folder)
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        LOG.warning("going on without the cache %s, which PTN_CACHE can move: %s", folder, fault)

@@ -24,10 +24,9 @@ from torch import Tensor
 from ..errors import InputError, check_choice
 from ..geometry import Similarity, similarity_warp
 from .checks import check_device, check_seed
-from .dataset import Dataset
+from .dataset import Dataset, subset
 from .formats.mat import read_svhn_mat
 from .store import MissingDataError, cached, find, fingerprint, missing, sha256_of_file, sha256_of_files
-from .subset import subset
 from .svhn_tiles import CROP, TILE, tiles_from_archive, tiles_from_atlases, tiles_from_photos
 
 SPLITS = ("train", "fit", "valid", "test", "extra")
