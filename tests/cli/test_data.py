@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from ptn.data import list_datasets
-from ptn.data.download import Remote
+from ptn.data.store import Remote
 
 needs_mlxtend = pytest.mark.skipif(importlib.util.find_spec("mlxtend") is None, reason="mlxtend is not installed")
 
@@ -146,7 +146,7 @@ def test_an_example_is_written_to_a_folder_of_its_name_or_the_one_given(ptn_cli,
 
 def test_a_fetch_that_fails_leaves_nothing(ptn_cli, folders, monkeypatch):
     remote = Remote("toy/file.gz", ("http://127.0.0.1:9/file.gz",), None)
-    monkeypatch.setattr("ptn.data.remotes.remotes_of", lambda name: (remote,))
+    monkeypatch.setattr("ptn.data.store.remotes_of", lambda name: (remote,))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     outcome = ptn_cli("data", "fetch", "toy")
     assert outcome.code == 2
@@ -177,7 +177,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(ptn_cli, folders, argum
 def test_fetch_gets_every_file_once_and_prints_where_it_is(ptn_cli, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "ptn.data.download.fetch", lambda remote: asked.append(remote.path) or Path("/at") / remote.path
+        "ptn.data.store.fetch", lambda remote: asked.append(remote.path) or Path("/at") / remote.path
     )
     outcome = ptn_cli("data", "fetch", "mnist", "sim2mnist")
     assert outcome.code == 0

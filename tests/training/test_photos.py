@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from ptn import InputError
-from ptn.data.subset import subset
+from ptn.data.dataset import subset
 from ptn.training import Run, RunData, find_recipe
 from ptn.training.fleet import train_fleet
 from ptn.training.results import conclude_run

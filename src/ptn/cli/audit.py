@@ -124,7 +124,7 @@ def _check_classes(network: "Weights", dataset: "Dataset | VoxelDataset", chosen
     """Refuse classes that the network cannot be right about, where it does not name its own."""
     import torch
 
-    from ..data.subset import subset
+    from ..data.dataset import subset
     from ..evaluation import scores
 
     if network.classes is not None or not chosen:

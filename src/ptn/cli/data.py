@@ -66,8 +66,8 @@ def fetch_files(
     as_json: AsJson = False,
 ) -> None:
     """Download the files that data sets are read or made from, and verify them. Prints where they are."""
-    from ..data.download import fetch
-    from ..data.remotes import remotes_of
+    from ..data.store import fetch
+    from ..data.store import remotes_of
 
     remotes = [remote for name in names for remote in _remotes(name, remotes_of)]
     paths = [str(fetch(remote)) for remote in dict.fromkeys(remotes)]

@@ -53,7 +53,7 @@ def load_for(weights: "Weights", data: str | None, folder: Path | None, split: s
 
 def _load_folder(weights: "Weights", folder: Path, split: str) -> "Dataset | VoxelDataset":
     """Images in class folders, as the network takes them."""
-    from ..data.concatenate import concatenate
+    from ..data.dataset import concatenate
     from ..data.folder import load_folder
 
     size, channels = picture_shape(weights)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset, VoxelDataset, load_dataset
-from ..data.subset import subset
+from ..data.dataset import subset
 from ..device import describe_device
 from ..evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px, origin_offsets_px, scores
 from ..layers import PolarTransformer

@@ -12,7 +12,7 @@ import torch
 
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
 from ..data.catalog import dataset_info
-from ..data.subset import hold_out
+from ..data.dataset import hold_out
 from ..errors import InputError
 from ..files import make_folder
 from ..models import load_model
