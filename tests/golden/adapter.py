@@ -121,17 +121,17 @@ def save_and_load(model: nn.Module, folder: Path, form: str) -> nn.Module:
         ptn.save_weights(model, folder / "model.safetensors")
         return ptn.load_model(folder / "model.safetensors")
     ptn.save_pretrained(model, folder / "model")
-    return ptn.from_pretrained(folder / "model")
+    return ptn.load_model(folder / "model")
 
 
 def export_and_run(model: nn.Module, folder: Path, form: str, images: Tensor) -> Tensor:
     """The logits of an exported file; `form` is "onnx" or "torch"."""
     if form == "onnx":
         path = folder / "model.onnx"
-        ptn.export_onnx(model, path)
+        ptn.export(model, path)
         return ptn.OnnxModel(path)(images)
     path = folder / "model.pt2"
-    ptn.export_torch(model, path)
+    ptn.export(model, path)
     with torch.no_grad():
         return torch.export.load(path).module()(images)
 
@@ -184,7 +184,7 @@ def draw_example(name: str, kind: str, split: str, *, count: int, seed: int) -> 
 
 def voxelize_mesh(path: Path, *, size: int, occupancy: str) -> Tensor:
     """The voxels of a mesh file, (1, size, size, size)."""
-    from ptn.data.mesh_files import read_voxels
+    from ptn.data.meshes import read_voxels
 
     return read_voxels(path, size=size, occupancy=occupancy)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ptn.models import list_models
-from ptn.models.timm_networks import is_timm
+from ptn.models.polarize import is_timm
 from ptn.reporting.published import PAPER, PUBLISHED, TABLES
 from ptn.training import find_recipe, recipe_names
 from ptn.training.recipe import FORMS

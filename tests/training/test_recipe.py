@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptn import InputError
-from ptn.models.timm_networks import is_timm
+from ptn.models.polarize import is_timm
 from ptn.models.zoo import build_on_meta, list_options
 from ptn.reporting.published import PUBLISHED
 from ptn.training import find_recipe, override, recipe_from_dict, recipe_names

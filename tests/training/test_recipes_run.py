@@ -8,7 +8,7 @@ import torch
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.catalog import dataset_info
 from ptn.evaluation import check_tta
-from ptn.models.timm_networks import is_timm
+from ptn.models.polarize import is_timm
 from ptn.training import Run, RunData, find_recipe, recipe_names
 
 

@@ -6,7 +6,7 @@ import torch
 
 from ..evaluation import audit
 from ..models import create_model
-from ..models.sample_images import sample_images
+from ..models.export import sample_images
 from .report import Bench
 from .timing import Timing
 

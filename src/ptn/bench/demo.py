@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import InputError
-from ..models.sample_images import sheet_of_digits
+from ..data.digits import bundled_digits
 from .browser import launch_browser
 from .report import Bench, PeerMissing
 from .timing import Timing, summarise
@@ -125,7 +125,7 @@ def _ask_together(address: str, questions: list[bytes], users: int, seconds: flo
 
 def _questions(model: dict[str, Any]) -> list[bytes]:
     """A digit at every angle of a spin."""
-    digit = (sheet_of_digits()[0, :_SIDE, :_SIDE] * 255).byte().numpy().tobytes()
+    digit = bundled_digits()[0][0, :_SIDE, :_SIDE].numpy().tobytes()
     image = {"width": _SIDE, "height": _SIDE, "channels": 1, "pixels": base64.b64encode(digit).decode("ascii")}
     same = {"model": model["key"], "image": image, "scale": model["digit_scale"], "pin": [0, -11]}
     return [json.dumps({**same, "turn": turn}).encode() for turn in range(0, 360, _STEP_DEG)]

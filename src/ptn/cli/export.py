@@ -61,7 +61,7 @@ def export_weights(
     on real images, and put in its place only if their logits agree.
     """
     from ..evaluation import open_weights
-    from ..models import OnnxModel, export_onnx, export_torch
+    from ..models import OnnxModel, export
 
     path, kind = _target(weights, output, form)
     if opset is not None and kind == "torch":
@@ -70,22 +70,7 @@ def export_weights(
     if isinstance(network.model, OnnxModel):
         raise InputError(f"{weights} is an ONNX file already: export the .safetensors file it was made from")
     images = None if data is None and folder is None else _images(network, data, folder)
-    # how the network was trained, but not where: the file is meant to travel
-    options = {key: value for key, value in network.dataset_options.items() if key != "root"}
-    metadata: dict[str, str] = {"fit": network.fit}
-    if network.dataset is not None:
-        metadata |= {"dataset": network.dataset, "dataset_options": json.dumps(options)}
-    settings: dict[str, Any] = {
-        "images": images,
-        "classes": network.classes,
-        "metadata": metadata,
-        "tolerance": tolerance,
-    }
-    if kind == "torch":
-        done = export_torch(network.model, path, **settings)
-    else:
-        settings |= {} if opset is None else {"opset": opset}
-        done = export_onnx(network.model, path, **settings)
+    done = export(network.model, path, images=images, tolerance=tolerance)
     facts = {
         "path": str(done.path),
         "format": kind,

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..geometry import Similarity, similarity_warp
 from ..layers import normalize_heatmap
 from ..models import PolarNetwork
-from ..models.classifiers import ConvStack, ResNet
+from ..models.classifiers import Classifier
 from .models import Pair
 
 Point = tuple[float, float]
@@ -111,7 +111,7 @@ def _classify(network: PolarNetwork, polar_images: Tensor) -> tuple[Tensor, Tens
     Backbones of other packages have no feature maps here: (0, 1, 1).
     """
     classifier = network.classifier
-    if not isinstance(classifier, ConvStack | ResNet):
+    if not isinstance(classifier, Classifier):
         return polar_images.new_zeros(0, 1, 1), classifier(polar_images)
     maps = polar_images
     for index, block in enumerate(classifier.features):

@@ -13,7 +13,7 @@ from ..device import default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Mode
 from ..models.inference import prepare_for_inference
-from ..models.networks import Network, ScoreSum, inferring
+from ..models.networks import Ensemble, Network, inferring
 from .classifier import are_probabilities, raw_scores
 from .transforms import IDENTITY, Similarity, disc, plane_size
 
@@ -131,7 +131,7 @@ def measure_consistency(
     """What `model` answers to images (N, C, H, W), floats in [0, 1] or bytes, under each probe; see `audit`."""
     device, _ = placement(model)
     # on a CPU each core has a batch to itself, which only our own networks are known to bear
-    own = device.type == "cpu" and isinstance(model, Network | ScoreSum)
+    own = device.type == "cpu" and isinstance(model, Network | Ensemble)
     model = prepare_for_inference(model)
     size = batch or (_CPU_BATCH if device.type == "cpu" else default_batch(images.shape[1:]))
     try:

@@ -1,13 +1,21 @@
-"""Whole networks, by name."""
+"""Networks by name: building, loading, saving, exporting and polarizing."""
 
-from .export import Exported, export_onnx, export_torch
-from .hub import from_pretrained, push_to_hub, save_pretrained
-from .inference import InferenceModel, for_inference
-from .networks import Explanation, Model, Network, PlainNetwork, PolarNetwork, ScoreSum, SpatialNetwork
-from .onnx_model import OnnxModel
+from .export import Exported, OnnxModel, export
+from .hub import push_to_hub, save_pretrained
+from .inference import InferenceModel, for_inference, prepare_for_inference
+from .networks import (
+    Ensemble,
+    Explanation,
+    Model,
+    ModelConfig,
+    Network,
+    PlainNetwork,
+    PolarNetwork,
+    SpatialNetwork,
+    inferring,
+)
 from .polarize import PolarizedNetwork, polarize
 from .zoo import (
-    ModelConfig,
     count_parameters,
     create_model,
     list_models,
@@ -18,6 +26,7 @@ from .zoo import (
 )
 
 __all__ = [
+    "Ensemble",
     "Explanation",
     "Exported",
     "InferenceModel",
@@ -28,19 +37,18 @@ __all__ = [
     "PlainNetwork",
     "PolarNetwork",
     "PolarizedNetwork",
-    "ScoreSum",
     "SpatialNetwork",
     "count_parameters",
     "create_model",
-    "export_onnx",
-    "export_torch",
+    "export",
     "for_inference",
-    "from_pretrained",
+    "inferring",
     "list_models",
     "list_options",
     "list_pretrained",
     "load_model",
     "polarize",
+    "prepare_for_inference",
     "push_to_hub",
     "save_pretrained",
     "save_weights",

@@ -1,36 +1,35 @@
-"""Networks as files that run without this package: ONNX and torch.export, checked before they are put in place."""
+"""Export to ONNX and torch.export files, each checked against the network, and ONNX files as classifiers."""
 
 import copy
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, optional_module
+from ..errors import InputError, nothing_at, optional_module
 from ..files import atomic_path
-from ..geometry import check_images
-from .networks import Network, ScoreSum, inferring
-from .onnx_model import OnnxModel
-from .sample_images import sample_images
+from ..geometry import Similarity, check_images, similarity_warp
+from .networks import Ensemble, Explanation, ModelConfig, Network, inferring
+from .zoo import decode_metadata, encode_metadata
 
-OPSETS = range(18, 26)
-"""The versions of ONNX's operators that the exporter writes."""
+OPSET = 18
 BATCHES = (1, 2, 5, 16)
-"""The batch sizes on which a file is checked."""
+"""Batch sizes with which a file is checked."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written, and by how much at most its logits differed from the network's.
+    """An exported file, and the largest difference of its logits from those of the network.
 
-    On so many `images`, in `batches` of these sizes.
+    The difference is that of `images` images in batches of the sizes `batches`.
     """
 
     path: Path
@@ -39,184 +38,140 @@ class Exported:
     batches: tuple[int, ...]
 
 
-def export_onnx(
-    model: nn.Module,
-    path: str | Path,
-    *,
-    images: Tensor | None = None,
-    classes: Sequence[str] | None = None,
-    metadata: Mapping[str, str] | None = None,
-    opset: int = OPSETS[0],
-    tolerance: float = 1e-4,
+def export(
+    model: nn.Module, path: str | Path, *, images: Tensor | None = None, tolerance: float = 1e-4
 ) -> Exported:
-    """Write a network as one ONNX file: images (N, C, H, W) in [0, 1], any N -> logits (N, num_classes).
+    """Write a classifier as an ONNX file (`.onnx`) or a `torch.export` program (`.pt2`).
 
-    Normalisation is part of it. ONNX Runtime runs the file on `images` in batches of several sizes, 1 among
-    them, and it is put in its place only if all logits are those of the network to `tolerance`. The metadata of
-    the file have "model", "classes" (JSON, if given), "image_size", "in_chans" and "ptn_version", and of a
-    network of this package its "config".
+    The file takes images (N, C, H, W), floats in [0, 1], for any N, and returns logits (N, num_classes);
+    normalization is included. It is run on `images` in batches of several sizes and only written if all logits
+    agree with those of the network. Its metadata are "model", "image_size", "in_chans", "ptn_version", and for a
+    network of ptn its "config", "classes" and `metadata`; a `.pt2` file has them in its extra file "metadata.json".
 
     Args:
-        images: what the file is checked on, floats in [0, 1]; None is patches of a sheet of digits. Networks that
-            are not this package's need it, to know the shape of an image.
-        classes: the names of the labels.
-        metadata: more texts for the file.
-        opset: the version of ONNX's operators, 18 to 25.
+        images: Images for the check; by default synthetic images of handwritten digits. Required for a module that
+            is not a network of ptn.
+        tolerance: Largest accepted difference between logits.
+
+    Raises:
+        InputError: The network cannot be exported, or the logits differ.
     """
-    onnx = optional_module("onnx", "ptn[export]")
-    for package in ("onnxscript", "onnxruntime"):
-        optional_module(package, "ptn[export]")
-    if isinstance(opset, bool) or opset not in OPSETS:
-        raise InputError(f"opset must be a whole number from {OPSETS[0]} to {OPSETS[-1]}; got {opset!r}")
+    path = Path(path)
+    if path.suffix not in (".onnx", ".pt2"):
+        raise InputError(f"{path}: the name of an exported file ends in .onnx or .pt2")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name the file to write")
+    if path.suffix == ".onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            optional_module(package, "ptn[export]")
     network, images = _prepare(model, images)
-    texts = {**_describe(network, images, classes), **(metadata or {})}
+    texts = _describe(network, images)
+    write = _write_onnx if path.suffix == ".onnx" else _write_torch
     program = _trace(network, images)
-    with _as_one_line("ONNX cannot express this network"), _quiet():
-        exported: Any = torch.onnx.export(
-            program,
-            input_names=["images"],
-            output_names=["logits"],
-            opset_version=opset,
-            dynamo=True,
-            verbose=False,
-        )
-    proto = exported.model_proto
-    written = {entry.domain: entry.version for entry in proto.opset_import}[""]
-    if written != opset:  # the exporter logs that it could not convert, and leaves the opset as it was
-        raise InputError(f"this network can be written with opset {written}, but not with {opset}")
-    _drop_notes(proto)
-    onnx.helper.set_model_props(proto, texts)
-
-    def write(target: Path) -> Callable[[Tensor], Tensor]:
-        onnx.checker.check_model(proto, full_check=True)
-        target.write_bytes(proto.SerializeToString())
-        return OnnxModel(target)
-
-    return _write_checked(network, Path(path), images, tolerance, write)
-
-
-def export_torch(
-    model: nn.Module,
-    path: str | Path,
-    *,
-    images: Tensor | None = None,
-    classes: Sequence[str] | None = None,
-    metadata: Mapping[str, str] | None = None,
-    tolerance: float = 1e-4,
-) -> Exported:
-    """Write a network as `torch.export` does, for `torch.export.load(path).module()`: any N, checked likewise.
-
-    The metadata are in the extra file "metadata.json".
-    """
-    network, images = _prepare(model, images)
-    texts = {**_describe(network, images, classes), **(metadata or {})}
-    program = _trace(network, images)
-
-    def write(target: Path) -> Callable[[Tensor], Tensor]:
-        # through streams: by its name, torch would warn of a file that does not end in .pt2 yet
-        with target.open("wb") as stream, _quiet():
-            torch.export.save(program, stream, extra_files={"metadata.json": json.dumps(texts)})
-        with target.open("rb") as stream, _quiet():
-            return torch.export.load(stream).module()
-
-    return _write_checked(network, Path(path), images, tolerance, write)
+    with atomic_path(path) as temporary:
+        exported = write(program, temporary, texts)
+        differences: list[float] = []
+        first = 0
+        for count in BATCHES:
+            # consecutive images, so that all are used; a few images are repeated
+            batch = images[(torch.arange(count) + first) % len(images)]
+            first += count
+            with torch.no_grad():
+                logits = network(batch)
+                difference = float((exported(batch) - logits).abs().max())
+            if not difference <= tolerance:  # also if it is NaN
+                raise InputError(
+                    f"{path} was not written: in a batch of {count} its logits differ by {difference:.2g} from those of "
+                    f"the network, of up to {float(logits.abs().max()):.3g}; the tolerance is {tolerance:g}"
+                )
+            differences.append(difference)
+    return Exported(path, max(differences), min(first, len(images)), BATCHES)
 
 
 def _prepare(model: nn.Module, images: Tensor | None) -> tuple[nn.Module, Tensor]:
-    """A copy of the network in float32 on the CPU, and what to check its file on."""
+    """A copy of the network in float32 on the CPU, and images for the check."""
     if not isinstance(model, nn.Module):
-        raise InputError(f"only a torch module can be exported; got {type(model).__name__}")
+        raise InputError(f"export takes a torch.nn.Module; got {type(model).__name__}")
     if isinstance(model, OnnxModel):
-        raise InputError(f"{model.path} is an ONNX file already: export the network it was made from")
+        raise InputError(f"{model.path} is an ONNX file already: export the network it was written from")
     network = copy.deepcopy(model).float().cpu().eval()
     if images is None:
-        if not isinstance(network, Network | ScoreSum):
-            raise InputError("give images (N, C, H, W): the network itself does not say what it takes")
+        if not isinstance(network, Network | Ensemble):
+            raise InputError(f"give images (N, C, H, W): the shape of the input of {type(model).__name__} is unknown")
         return network, sample_images(network.input_shape, sum(BATCHES))
     check_images(images, "(N, C, X, Y, Z)" if isinstance(images, Tensor) and images.dim() == 5 else "(N, C, H, W)")
     if len(images) == 0:
-        raise InputError("give at least one image to check the file on")
+        raise InputError("give at least one image for the check")
     return network, images.detach().float().cpu()
 
 
-def _describe(network: nn.Module, images: Tensor, classes: Sequence[str] | None) -> dict[str, str]:
-    """What a reader of the file wants to know."""
+def _describe(network: nn.Module, images: Tensor) -> dict[str, str]:
+    """Metadata of the file."""
     from .. import __version__
 
     with inferring(network):
         logits = network(images[:1])
     if not isinstance(logits, Tensor) or logits.dim() != 2:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise InputError(f"a classifier gives scores (N, classes); this network gives {found}")
-    count = logits.shape[1]
-    if classes is not None and len(classes) != count:
-        raise InputError(f"the network has {count} classes; got {len(classes)} names for them")
+        kind = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InputError(f"a classifier returns logits (N, classes); this network returns {kind}")
     texts = {
         "model": type(network).__name__,
         "image_size": json.dumps(list(images.shape[2:])),
         "in_chans": str(images.shape[1]),
         "ptn_version": __version__,
     }
-    if classes is not None:
-        texts["classes"] = json.dumps(list(classes))
-    if isinstance(network, Network | ScoreSum) and hasattr(network, "config"):  # not somebody's own backbone
-        texts |= {"model": network.config.name, "config": json.dumps(asdict(network.config))}
-    return texts
+    if not isinstance(network, Network | Ensemble) or not hasattr(network, "config"):
+        return texts
+    network.metadata = dict(network.metadata)
+    if options := network.metadata.get("dataset_options"):  # without the path of a folder on this machine
+        network.metadata["dataset_options"] = {key: value for key, value in options.items() if key != "root"}
+    return {**texts, **encode_metadata(network), "model": network.config.name}
 
 
 def _trace(network: nn.Module, images: Tensor) -> torch.export.ExportedProgram:
-    """The network's operations for any number of images."""
-    example = images[:1].expand(3, *images.shape[1:]).contiguous()  # 1 would be taken for a constant
+    """The operations of the network for any batch size."""
+    example = images[:1].expand(3, *images.shape[1:]).contiguous()  # a size of 1 would be taken for a constant
     batch = torch.export.Dim("batch", min=1)
-    with inferring(network), _as_one_line("torch.export cannot follow this network"), _quiet():
+    with inferring(network), _one_line_errors("torch.export cannot trace this network"), _quiet():
         program = torch.export.export(network, (example,), dynamic_shapes=({0: batch},))
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # names files of this machine
+        node.meta.pop("stack_trace", None)  # paths on this machine
     return program
 
 
-def _write_checked(
-    network: nn.Module,
-    path: Path,
-    images: Tensor,
-    tolerance: float,
-    write: Callable[[Path], Callable[[Tensor], Tensor]],
-) -> Exported:
-    """The file at `path` if what `write` made of the network answers like it, else an error and no file."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: name the file to write")
-    with atomic_path(path) as temporary:
-        answer = write(temporary)
-        differences: list[float] = []
-        used = 0
-        for count in BATCHES:
-            # in turns, so that all of many images are used, and few of them fill any batch
-            chosen = images[(torch.arange(count) + used) % len(images)]
-            used += count
-            with torch.no_grad():
-                logits = network(chosen)
-                difference = float((answer(chosen) - logits).abs().max())
-            if not difference <= tolerance:  # NaN is no agreement
-                raise InputError(
-                    f"{path} was not written: for {count} images its logits differ from the network's, which reach "
-                    f"{float(logits.abs().max()):.3g}, by {difference:.2g}: more than the tolerance {tolerance:g}"
-                )
-            differences.append(difference)
-    return Exported(path, max(differences), min(used, len(images)), BATCHES)
+def _write_torch(
+    program: torch.export.ExportedProgram, path: Path, texts: dict[str, str]
+) -> Callable[[Tensor], Tensor]:
+    # streams, because torch warns about file names that do not end in .pt2
+    with path.open("wb") as stream, _quiet():
+        torch.export.save(program, stream, extra_files={"metadata.json": json.dumps(texts)})
+    with path.open("rb") as stream, _quiet():
+        return torch.export.load(stream).module()
 
 
-def _drop_notes(proto: Any) -> None:
-    """Take off the exporter's notes on the making of each operation: half of a small network's file."""
-    for item in (proto.graph, *proto.graph.node, *proto.graph.value_info, *proto.graph.input, *proto.graph.output):
+def _write_onnx(
+    program: torch.export.ExportedProgram, path: Path, texts: dict[str, str]
+) -> Callable[[Tensor], Tensor]:
+    import onnx
+
+    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"]}
+    with _one_line_errors("ONNX cannot represent this network"), _quiet():
+        exported: Any = torch.onnx.export(program, **names, opset_version=OPSET, dynamo=True, verbose=False)
+    proto = exported.model_proto
+    graph = proto.graph
+    # notes of the exporter on each operation, half the size of a small network
+    for item in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
         item.ClearField("metadata_props")
         item.ClearField("doc_string")
-    for initializer in proto.graph.initializer:
-        initializer.ClearField("metadata_props")
+    onnx.helper.set_model_props(proto, texts)
+    onnx.checker.check_model(proto, full_check=True)
+    path.write_bytes(proto.SerializeToString())
+    return OnnxModel(path)
 
 
 @contextmanager
-def _as_one_line(what: str) -> Iterator[None]:
-    """What an exporter cannot do, said in a line: its own exceptions are of many kinds and many pages."""
+def _one_line_errors(what: str) -> Iterator[None]:
+    """Replaces the exceptions of an exporter, of many types and lines, by an `InputError`."""
     try:
         yield
     except InputError:
@@ -228,18 +183,136 @@ def _as_one_line(what: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing that a user could change: deprecated parts of torch that the exporters call, operators of torchvision
-    that they would know if it were installed, which no network needs here."""
+    """Hides warnings of the exporters that a user cannot act on."""
+
+    def about_torchvision(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("torchvision is not installed")
+
     registry = logging.getLogger("torch.onnx._internal.exporter._registration")
-    registry.addFilter(_is_of_interest)
+    registry.addFilter(about_torchvision)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=FutureWarning)
             warnings.simplefilter("ignore", category=DeprecationWarning)
             yield
     finally:
-        registry.removeFilter(_is_of_interest)
+        registry.removeFilter(about_torchvision)
 
 
-def _is_of_interest(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("torchvision is not installed")
+def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) -> Tensor:
+    """Returns random patches of a sheet of 5×5 handwritten digits: (count, *input_shape), floats in [0, 1].
+
+    Patches differ in rotation, scale and position. All channels are equal. For volumes (C, X, Y, Z) a voxel is 1
+    where the patch is brighter than the relative height of the voxel.
+    """
+    from ..data.digits import bundled_digits
+
+    channels, *size = input_shape
+    width, height = (size[0], size[1]) if len(size) == 3 else (size[1], size[0])
+    digits = bundled_digits()[0][::200].reshape(5, 5, 28, 28) / 255
+    sheet = digits.permute(0, 2, 1, 3).reshape(1, 1, 140, 140)
+    rotation, extent, x, y = torch.rand(4, count, generator=torch.Generator().manual_seed(seed))
+    patch_px = 48 + extent * (140 - 48)
+    scale = max(height, width) / patch_px
+    room_px = (140 - patch_px) / 2 * scale  # the patch stays inside the sheet
+    shift = torch.stack(((2 * x - 1) * room_px, (2 * y - 1) * room_px), dim=1)
+    pose = Similarity(rotation * 2 * torch.pi, scale, shift)
+    patches = similarity_warp(
+        sheet.expand(count, -1, -1, -1), pose, size=(height, width), padding_mode="border"
+    )
+    patches = patches.expand(-1, channels, -1, -1).contiguous()
+    if len(size) == 2:
+        return patches
+    heights = (torch.arange(size[2]) + 0.5) / size[2]
+    return (patches.transpose(2, 3)[..., None] > heights).float()
+
+
+_DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
+
+
+class OnnxModel(nn.Module):
+    """The classifier in an ONNX file, run by ONNX Runtime on the CPU: images (N, C, H, W) -> logits (N, classes).
+
+    Any file with one input of images and one output of logits can be used. A file with a fixed batch size is run on
+    chunks of that size.
+
+    Attributes:
+        shape: Shape of an image; None for dimensions that the file leaves open.
+        classes: Names of the classes that `export` wrote, or None.
+        metadata: Metadata of the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        runtime = optional_module("onnxruntime", "ptn[export]")
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise nothing_at("ONNX file", path)
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # errors only
+        try:
+            self.session = runtime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has many exceptions without a common base class
+            raise InputError(f"ONNX Runtime cannot load {path}: {str(error).splitlines()[0]}") from error
+        inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
+        if len(inputs) != 1 or len(outputs) != 1:
+            raise InputError(f"{path} has {len(inputs)} inputs and {len(outputs)} outputs; expected one of each")
+        if inputs[0].type not in _DTYPES:
+            raise InputError(f"{path} takes {inputs[0].type}; expected floats")
+        self._input, self._dtype = inputs[0].name, _DTYPES[inputs[0].type]
+        sides: list[int | None] = [side if isinstance(side, int) else None for side in inputs[0].shape]
+        if len(sides) not in (4, 5):
+            raise InputError(f"{path} takes {_format_shape(sides)}; expected images (N, C, H, W)")
+        self._batch = sides[0]
+        self.shape = tuple(sides[1:])
+        texts = dict(self.session.get_modelmeta().custom_metadata_map)
+        self._config, self.classes, self.metadata = decode_metadata(texts, self.path)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of an image; raises `InputError` if the file leaves it open."""
+        fixed = tuple(side for side in self.shape if side is not None)
+        if len(fixed) < len(self.shape):
+            shape = _format_shape([None, *self.shape])
+            raise InputError(f"{self.path} takes images of any size, {shape}: export it with a fixed one")
+        return fixed
+
+    @property
+    def config(self) -> ModelConfig:
+        """Configuration of the network that was exported, or one inferred from the shapes."""
+        if self._config is not None:
+            return self._config
+        channels, height, width = self.input_shape[:3]
+        classes = self(torch.zeros(1, *self.input_shape)).shape[1]
+        return ModelConfig(self.path.stem, classes, (height, width), channels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.dim() != len(self.shape) + 1 or any(
+            side not in (None, actual) for side, actual in zip(self.shape, images.shape[1:], strict=True)
+        ):
+            shape = _format_shape([None, *self.shape])
+            raise InputError(f"{self.path} takes {shape}; got {tuple(images.shape)}: resize the images")
+        values: Any = images.detach().to("cpu", self._dtype).numpy()
+        step = self._batch or max(1, len(values))
+        chunks = [self._run(values[start : start + step]) for start in range(0, max(1, len(values)), step)]
+        return torch.from_numpy(np.concatenate(chunks)).float().to(images.device)
+
+    def _run(self, values: Any) -> Any:
+        """Logits of one chunk; a fixed batch is filled with copies of the last image."""
+        count = len(values)
+        if self._batch is not None and 0 < count < self._batch:
+            values = np.concatenate((values, np.repeat(values[-1:], self._batch - count, axis=0)))
+        logits = self.session.run(None, {self._input: values})[0]
+        if logits.ndim != 2 or len(logits) != len(values):
+            raise InputError(f"{self.path} returns {logits.shape}; expected logits (N, classes)")
+        return logits[:count]
+
+    def explain(self, images: Tensor) -> Explanation:
+        """The logits; an ONNX file has no intermediate results."""
+        return Explanation(self(images))
+
+
+def _format_shape(sides: list[int | None]) -> str:
+    letters = "NCHW" if len(sides) == 4 else "NCXYZ"
+    return f"({', '.join(letters[i] if side is None else str(side) for i, side in enumerate(sides))})"

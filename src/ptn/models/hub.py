@@ -1,120 +1,88 @@
-"""Networks in the form that the Hugging Face Hub knows: a folder of safetensors, config.json and a model card."""
+"""Folders in the form of the Hugging Face Hub, and uploads and downloads."""
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, nothing_at, optional_module
+from ..errors import InputError, optional_module
 from ..files import atomic_path, make_folder
 from .networks import Model
-from .zoo import ModelConfig, build, config_of, count_parameters, load_weights, parse_config, save_weights
+from .zoo import config_of, count_parameters, save_weights
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 CARD = "README.md"
 
 
-def save_pretrained(
-    model: Model,
-    folder: str | Path,
-    *,
-    classes: Sequence[str] | None = None,
-    metadata: Mapping[str, str] | None = None,
-    repo_id: str | None = None,
-) -> Path:
-    """Write a model of the zoo to `folder`: model.safetensors, config.json and README.md, its model card.
+def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = None) -> Path:
+    """Write a model to a folder as model.safetensors, config.json and a model card; `load_model` reads it.
 
     Args:
-        classes: the names of its labels.
-        metadata: what else to write into the weights, as `save_weights` does.
-        repo_id: the name that the card calls it by, "user/name"; by default that of the folder.
-
-    A card that is there already is left as it is.
+        folder: The folder, created if necessary. A README.md in it is not overwritten.
+        repo_id: "user/name" in the model card; by default the name of the folder.
     """
     config = config_of(model)
-    if classes is not None and len(classes) != config.num_classes:
-        raise InputError(f"the model has {config.num_classes} classes; got {len(classes)} names for them")
     folder = make_folder(Path(folder))
-    named = {"classes": json.dumps(list(classes))} if classes is not None else {}
-    save_weights(model, folder / WEIGHTS, metadata={**(metadata or {}), **named})
-    labels = {"id2label": dict(enumerate(classes))} if classes is not None else {}
-    _write(folder / CONFIG, json.dumps({"library_name": "ptn", "model": asdict(config), **labels}, indent=2) + "\n")
+    save_weights(model, folder / WEIGHTS)
+    description: dict[str, Any] = {"library_name": "ptn", "model": asdict(config)}
+    if model.classes is not None:
+        description["id2label"] = dict(enumerate(model.classes))
+    _write(folder / CONFIG, json.dumps(description, indent=2) + "\n")
     if not (folder / CARD).exists():
-        _write(folder / CARD, model_card(model, repo_id or folder.resolve().name, classes))
+        _write(folder / CARD, model_card(model, repo_id or folder.resolve().name))
     return folder
-
-
-def from_pretrained(
-    name: str | Path, *, revision: str | None = None, token: str | None = None, local_files_only: bool = False
-) -> Model:
-    """The model that `save_pretrained` wrote to a folder, or `push_to_hub` to the Hub, in evaluation mode.
-
-    Args:
-        name: the folder, or "user/name" on the Hub.
-        revision: a branch, tag or commit of it.
-        token: for what is not public; by default the one that `hf auth login` keeps.
-        local_files_only: take what was downloaded before, without asking the Hub.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        if isinstance(name, Path) or len(folder.parts) != 2 or folder.is_absolute() or name.startswith("."):
-            raise InputError(f"no folder {name}: give one that save_pretrained wrote, or user/name on the Hub")
-        folder = _download(name, revision=revision, token=token, local_files_only=local_files_only)
-    model = build(_read_config(folder / CONFIG))
-    if not (folder / WEIGHTS).is_file():
-        raise nothing_at("weights", folder / WEIGHTS)
-    load_weights(model, folder / WEIGHTS)
-    return model.eval()
 
 
 def push_to_hub(
     model: Model,
     repo_id: str,
     *,
-    classes: Sequence[str] | None = None,
-    metadata: Mapping[str, str] | None = None,
     private: bool | None = None,
     token: str | None = None,
     revision: str | None = None,
     message: str = "Upload a model of ptn",
 ) -> str:
-    """Upload a model of the zoo to "user/name" on the Hub, which is made if need be; returns its address.
+    """Upload a model to "user/name" on the Hub and return the URL; `load_model(repo_id)` loads it.
 
     Args:
-        classes: see `save_pretrained`.
-        metadata: see `save_pretrained`.
-        private: whether a new repository is; None leaves that to the Hub.
-        token: by default the one that `hf auth login` keeps.
-        revision: the branch to upload to, the main one by default.
-        message: of the commit.
+        private: Whether a new repository is private; None for the default of the Hub.
+        token: By default the one that `hf auth login` stores.
+        revision: The branch, by default main.
+        message: Commit message.
     """
     hub = _hub()
     if token is None and hub.get_token() is None:
-        raise InputError("no Hugging Face token to upload with: run `hf auth login`, or set HF_TOKEN")
+        raise InputError("no Hugging Face token: run `hf auth login`, or set HF_TOKEN")
     with tempfile.TemporaryDirectory() as temporary:
-        folder = save_pretrained(model, temporary, classes=classes, metadata=metadata, repo_id=repo_id)
+        folder = save_pretrained(model, temporary, repo_id=repo_id)
         try:
             api = hub.HfApi(token=token)
-            address = api.create_repo(repo_id, private=private, exist_ok=True)
-            api.upload_folder(
-                repo_id=address.repo_id, folder_path=folder, commit_message=message, revision=revision
-            )
-        except Exception as error:  # whatever the network and the Hub may answer
+            url = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=message, revision=revision)
+        except Exception as error:  # of the network or the Hub
             raise InputError(f"cannot upload to {repo_id}: {_first_line(error)}") from error
-    return str(address)
+    return str(url)
 
 
-def model_card(model: Model, repo_id: str, classes: Sequence[str] | None = None) -> str:
-    """The README.md of a model on the Hub."""
+def download(repo_id: str, *, revision: str | None = None) -> Path:
+    """Returns the weights file of "user/name" on the Hub, downloaded if necessary."""
+    hub = _hub()
+    try:
+        return Path(hub.hf_hub_download(repo_id, WEIGHTS, revision=revision, library_name="ptn"))
+    except Exception as error:  # of the network or the Hub
+        raise InputError(f"no file {repo_id}, and the Hub has no such model: {_first_line(error)}") from error
+
+
+def model_card(model: Model, repo_id: str, call: str | None = None) -> str:
+    """Returns the README.md of a model; `call` is the expression that loads it."""
     config = config_of(model)
     voxels = len(model.input_shape) == 4
     tags = ["polar-transformer-networks", "rotation", "equivariance", "pytorch"]
     pipeline = [] if voxels else ["pipeline_tag: image-classification"]
     front = "\n".join(["library_name: ptn", *pipeline, "tags:", *(f"- {tag}" for tag in tags)])
-    names = f"\n- classes: {', '.join(classes)}" if classes is not None else ""
+    classes = f"\n- classes: {', '.join(model.classes)}" if model.classes is not None else ""
     return f"""---
 {front}
 ---
@@ -124,37 +92,15 @@ def model_card(model: Model, repo_id: str, classes: Sequence[str] | None = None)
 A `{config.name}` of [Polar Transformer Networks](https://arxiv.org/abs/1709.01889) (Esteves et al., ICLR 2018).
 
 - input: {"voxels" if voxels else "images"} as floats in [0, 1], (N, {", ".join(map(str, model.input_shape))})
-- output: {config.num_classes} logits{names}
+- output: {config.num_classes} logits{classes}
 - parameters: {count_parameters(model):,}
 
 ```python
 import ptn
 
-model = ptn.from_pretrained("{repo_id}")  # normalisation is part of it
+model = {call or f'ptn.load_model("{repo_id}")'}  # normalization is part of it
 ```
 """
-
-
-def _read_config(path: Path) -> ModelConfig:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path.parent} has no {path.name}: give a folder that save_pretrained wrote") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from error
-    if not isinstance(values, dict) or "model" not in values:
-        raise InputError(f"{path} describes no model of ptn: was it written by save_pretrained?")
-    return parse_config(values["model"], path)
-
-
-def _download(repo_id: str, **options: Any) -> Path:
-    hub = _hub()
-    try:
-        return Path(hub.snapshot_download(repo_id, allow_patterns=[WEIGHTS, CONFIG], library_name="ptn", **options))
-    except Exception as error:  # whatever the network and the Hub may answer
-        raise InputError(f"no folder {repo_id}, and the Hub gave none: {_first_line(error)}") from error
 
 
 def _hub() -> Any:

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..geometry import runs_eagerly, wrap_angle
 from ..layers import ConvBlock, ResidualBlock, WrapConv2d
 from ..layers import Blocks
-from .networks import Explanation, Model, Network, ScoreSum
+from .networks import Explanation, Model, Network, Ensemble
 
 if TYPE_CHECKING:
     from .zoo import ModelConfig
@@ -36,7 +36,7 @@ def for_inference(model: Model) -> "InferenceModel":
     which changes the logits by rounding alone. On a CPU feature maps have their channels last, and a large batch
     passes through a part at a time.
     """
-    if not isinstance(model, Network | ScoreSum):
+    if not isinstance(model, Network | Ensemble):
         raise InputError(f"for_inference takes a network of this package; got {type(model).__name__}")
     return InferenceModel(model)
 
@@ -222,6 +222,6 @@ def _largest_map_bytes(model: nn.Module, images: Tensor) -> int:
 
 def prepare_for_inference(model: nn.Module) -> Any:
     """`for_inference(model)` for networks of this package on a CPU; any other module unchanged."""
-    if isinstance(model, Network | ScoreSum) and placement(model)[0].type == "cpu":
+    if isinstance(model, Network | Ensemble) and placement(model)[0].type == "cpu":
         return for_inference(model)
     return model

@@ -81,22 +81,357 @@ def inferring(model: nn.Module) -> Iterator[None]:
 class Network(nn.Module, ABC):
     """Base class: images (N, *input_shape), floats in [0, 1] -> logits (N, num_classes).
 
-    Images are normalized by the buffers `mean` and `std`, so normalization is part of the model.
+    Images are normalized with the buffers `mean` and `std`: normalization is part of the network.
 
     Attributes:
-        config: How `create_model` built the network; networks that it cannot build have none.
+        config: How `create_model` builds the network; missing if it cannot.
         classes: Names of the classes, or None.
-        metadata: What is known about the training, such as "dataset", "recipe", "seed" and "test_error".
+        metadata: Facts about the training, such as "dataset", "recipe", "seed" and "test_error".
     """
 
     config: ModelConfig
+    classifier: nn.Module
 
-    def __init__(self, input_shape: tuple[int, ...], classifier: nn.Module) -> None:
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
         super().__init__()
         self.input_shape = input_shape
         self.classes: tuple[str, ...] | None = None
         self.metadata: dict[str, Any] = {}
         self.register_buffer("mean", torch.zeros(input_shape[0]))
         self.register_buffer("std", torch.ones(input_shape[0]))
-        self._add_parts()
+
+    @abstractmethod
+    def classifier_input(self, images: Tensor) -> Tensor:
+        """Normalized images that the classifier reads."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, num_classes), or pooled features (N, C) of a network with `num_classes=0`."""
+        self.check(images)
+        return self.classifier(self.classifier_input(images))
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """The last feature maps (N, C, h, w)."""
+        self.check(images)
+        return self.read(self.classifier_input(images))[0]
+
+    def explain(self, images: Tensor) -> Explanation:
+        """Logits and intermediate results, in evaluation mode and without gradients."""
+        self.check(images)
+        with inferring(self):
+            return self.trace(images)
+
+    def trace(self, images: Tensor) -> Explanation:
+        """`forward` with the intermediate results."""
+        features, logits = self.read(self.classifier_input(images))
+        return Explanation(logits, features)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The last feature maps and the logits of an input of the classifier."""
+        assert isinstance(self.classifier, Classifier)
+        features = self.classifier.features(x)
+        return features, self.classifier.score(features)
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """`images` standardized per channel."""
+        shape = (-1, *(1,) * (images.dim() - 2))
+        return (images - self.mean.view(shape)) / self.std.view(shape)  # type: ignore[operator]
+
+    def set_normalization(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
+        """Set the mean and standard deviation per channel."""
+        if not (torch.as_tensor(std) > 0).all():
+            raise InputError(f"std must be positive; got {std}")
+        for name, values in (("mean", mean), ("std", std)):
+            buffer: Tensor = getattr(self, name)
+            tensor = torch.as_tensor(values, dtype=buffer.dtype)
+            if tensor.shape != buffer.shape or not torch.isfinite(tensor).all():
+                raise InputError(f"{name} must be {len(buffer)} finite numbers; got {values}")
+            buffer.copy_(tensor)
+
+    def check(self, images: Tensor) -> None:
+        """Raise `InputError` unless `images` have the shape and type that this network takes."""
+        shape = f"(N, {', '.join(map(str, self.input_shape))})"
+        check_images(images, shape)
+        if tuple(images.shape[1:]) != self.input_shape:
+            raise InputError(
+                f"this model takes {shape}; got {tuple(images.shape)}: "
+                "resize the images, or create the model with another image_size or in_chans"
+            )
+
+
+class PlainNetwork(Network):
+    """A classifier of the images themselves: CCNN, ResNet32."""
+
+    def __init__(self, input_shape: tuple[int, ...], classifier: nn.Module) -> None:
+        super().__init__(input_shape)
         self.classifier = classifier
+
+    def classifier_input(self, images: Tensor) -> Tensor:
+        return self.normalize(images)
+
+
+class PolarNetwork(Network):
+    """A classifier of polar images: PTN, PCNN, and the cylindrical network for volumes.
+
+    Images are sampled before they are normalized. What lies outside an image is therefore black as its background,
+    and the border of the image does not show.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        transformer: PolarTransformer | CylindricalTransformer,
+        classifier: nn.Module,
+    ) -> None:
+        super().__init__(input_shape)
+        self.transformer = transformer
+        self.classifier = classifier
+
+    def classifier_input(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        guide = self.normalize(images) if origin is None else None
+        return self.normalize(self.transformer(images, origin, guide=guide))
+
+    def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin."""
+        self.check(images)
+        return self.classifier(self.classifier_input(images, origin))
+
+    def forward_features(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        """The last feature maps (N, C, angles, radii)."""
+        self.check(images)
+        return self.read(self.classifier_input(images, origin))[0]
+
+    def trace(self, images: Tensor) -> Explanation:
+        location = self.transformer.locate(self.normalize(images))
+        polar = self.transformer.sample(images, location.origin)
+        features, logits = self.read(self.normalize(polar))
+        return Explanation(logits, features, location.origin, location.heatmap, polar)
+
+
+class SpatialNetwork(Network):
+    """A classifier of images in the canonical pose that a spatial transformer predicts: STN."""
+
+    def __init__(
+        self, input_shape: tuple[int, ...], transformer: SpatialTransformer, classifier: nn.Module
+    ) -> None:
+        super().__init__(input_shape)
+        self.transformer = transformer
+        self.classifier = classifier
+
+    def classifier_input(self, images: Tensor) -> Tensor:
+        pose = self.transformer.locate(self.normalize(images))
+        return self.normalize(self.transformer.sample(images, pose))
+
+
+class Ensemble(nn.Module):
+    """Averages the softmax of independently trained networks.
+
+    The logits are the logarithm of the mean probabilities, so that their softmax is the mean.
+    """
+
+    config: ModelConfig
+
+    def __init__(self, members: Sequence[Network]) -> None:
+        super().__init__()
+        if not members:
+            raise InputError("an ensemble needs at least one network")
+        shapes = {member.input_shape for member in members}
+        if len(shapes) > 1:
+            raise InputError(f"the networks of an ensemble must take the same images; got {sorted(shapes)}")
+        self.members = nn.ModuleList(members)
+        self.input_shape = members[0].input_shape
+        self.classes = members[0].classes
+        self.metadata: dict[str, Any] = {}
+
+    def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin of members that have one."""
+        logits = []
+        for member in self.members:
+            options = {"origin": origin} if isinstance(member, PolarNetwork) else {}
+            logits.append(member(images, **options))
+        return _mean_logits(logits)
+
+    def set_normalization(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
+        """Set the mean and standard deviation per channel of every member."""
+        for member in self.members:
+            assert isinstance(member, Network)
+            member.set_normalization(mean, std)
+
+    def explain(self, images: Tensor) -> Explanation:
+        """The logits of the ensemble with the intermediate results of its first member."""
+        parts = [member.explain(images) for member in self.members if isinstance(member, Network)]
+        return replace(parts[0], logits=_mean_logits([part.logits for part in parts]))
+
+
+def _mean_logits(logits: list[Tensor]) -> Tensor:
+    counts = [member.shape[1] for member in logits]
+    if len(set(counts)) > 1:
+        raise InputError(f"the networks of an ensemble must have the same classes; got {counts} of them")
+    log_probabilities = torch.stack([member.log_softmax(dim=1) for member in logits])
+    return log_probabilities.logsumexp(dim=0) - math.log(len(logits))
+
+
+Model = Network | Ensemble
+"""What `create_model` returns."""
+
+
+# Builders: the keyword options of each, less what the zoo binds, are the options of `create_model`.
+
+
+def plain_network(
+    *, stack: Stack, num_classes: int, image_size: ImageSize, in_chans: int, dropout: float = 0.0
+) -> PlainNetwork:
+    """A conventional CNN."""
+    classifier = image_classifier(
+        stack, num_classes=num_classes, image_size=image_size, in_chans=in_chans, dropout=dropout
+    )
+    return PlainNetwork((in_chans, *image_size), classifier)
+
+
+def polar_network(
+    *,
+    stack: Stack,
+    origin: Origin,
+    num_classes: int,
+    image_size: ImageSize,
+    in_chans: int,
+    angles: int | None = None,
+    radii: int | None = None,
+    r_min_px: float = 1.0,
+    r_max_px: float | None = None,
+    law: Law = "log",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
+    heatmap: HeatmapActivation = "softplus",
+    origin_turns: int = 1,
+    origin_jitter_px: float | None = None,
+    wrap: bool = True,
+    dropout: float = 0.0,
+    upright: bool = False,
+) -> PolarNetwork:
+    """PTN (learned origin) and PCNN (the centre of the image).
+
+    By default the polar image has the size of the image, with stack L twice the angles.
+
+    Args:
+        origin_jitter_px: By default 2 for a learned origin.
+        wrap: Whether convolutions wrap around the angle.
+        upright: Let the logits depend on the rotation of the object, for upright images: see `RowHead`.
+    """
+    predictor = None
+    if origin == "learned" and stack == "resnet32":
+        body = Blocks(ConvBlock(in_chans, 16), *residual_stage(16, 16, 4, stride=2))
+        predictor = OriginPredictor(body, 16, heatmap=heatmap, origin_turns=origin_turns)
+    elif origin == "learned":
+        predictor = default_predictor(in_chans, image_size, heatmap=heatmap, origin_turns=origin_turns)
+    height, width = image_size
+    grid = PolarGrid(
+        angles if angles is not None else 2 * height if stack == "l" else height,
+        width if radii is None else radii,
+        r_min_px=r_min_px,
+        r_max_px=r_max_px,
+        law=law,
+    )
+    transformer = PolarTransformer(
+        grid,
+        predictor,
+        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
+        mode=mode,
+        padding_mode=padding_mode,
+    )
+    classifier = image_classifier(
+        stack,
+        num_classes=num_classes,
+        image_size=image_size,
+        in_chans=in_chans,
+        wrap=wrap,
+        dropout=dropout,
+        rows=grid.angles if upright else None,
+    )
+    return PolarNetwork((in_chans, *image_size), transformer, classifier)
+
+
+def default_jitter(origin: Origin) -> float:
+    """Origin jitter in pixels: 2 for a learned origin, 0 for the centre."""
+    return 2.0 if origin == "learned" else 0.0
+
+
+def spatial_network(
+    *,
+    stack: Stack,
+    num_classes: int,
+    image_size: ImageSize,
+    in_chans: int,
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
+    dropout: float = 0.0,
+) -> SpatialNetwork:
+    """A spatial transformer network over similarities. The localizer has four blocks of stride 2 and 20 hidden units."""
+    height, width = image_size
+    blocks = [ConvBlock(c, 20, stride=2) for c in (in_chans, 20, 20, 20)]
+    hidden = nn.Linear(20 * -(-height // 16) * -(-width // 16), 20)
+    pose = nn.Linear(20, 4)
+    nn.init.zeros_(pose.weight)
+    nn.init.zeros_(pose.bias)
+    localizer = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
+    transformer = SpatialTransformer(localizer, mode=mode, padding_mode=padding_mode)
+    classifier = image_classifier(
+        stack, num_classes=num_classes, image_size=image_size, in_chans=in_chans, dropout=dropout
+    )
+    return SpatialNetwork((in_chans, *image_size), transformer, classifier)
+
+
+def voxel_network(
+    *, num_classes: int, image_size: ImageSize, in_chans: int, dropout: float = 0.0
+) -> PlainNetwork:
+    """The classifier of the cylindrical network on the voxels themselves: (N, C, size, size, size)."""
+    classifier = voxel_classifier("plain", num_classes=num_classes, in_chans=in_chans, dropout=dropout)
+    return PlainNetwork((in_chans, *_cube(image_size)), classifier)
+
+
+def cylindrical_network(
+    *,
+    stack: VoxelStack,
+    num_classes: int,
+    image_size: ImageSize,
+    in_chans: int,
+    origin: Origin = "learned",
+    angles: int | None = None,
+    radii: int | None = None,
+    r_max_px: float | None = None,
+    law: Law = "linear",
+    mode: Mode = "bilinear",
+    heatmap: HeatmapActivation = "softplus",
+    origin_jitter_px: float = 0.0,
+    wrap: bool = True,
+    dropout: float = 0.0,
+) -> PolarNetwork:
+    """The cylindrical network: voxels (N, C, size, size, size) -> (N, num_classes).
+
+    The axis predictor has four blocks of 5×5 over the slices as channels, with stride 2 before residual blocks.
+    """
+    size, *_ = cube = _cube(image_size)
+    predictor = None
+    if origin == "learned":
+        widths = pairwise((in_chans * size, 32, 16, 8, 4))
+        strides = (1 if stack == "plain" else 2, 1, 1, 1)
+        blocks = [ConvBlock(c, d, kernel=5, stride=s) for (c, d), s in zip(widths, strides, strict=True)]
+        predictor = OriginPredictor(Blocks(*blocks), 4, heatmap=heatmap)
+    transformer = CylindricalTransformer(
+        size,
+        predictor,
+        angles=angles,
+        radii=radii,
+        law=law,
+        r_max_px=r_max_px,
+        origin_jitter_px=origin_jitter_px,
+        mode=mode,
+    )
+    classifier = voxel_classifier(stack, num_classes=num_classes, in_chans=in_chans, wrap=wrap, dropout=dropout)
+    return PolarNetwork((in_chans, *cube), transformer, classifier)
+
+
+def _cube(image_size: ImageSize) -> tuple[int, int, int]:
+    size = image_size[0]
+    if image_size != (size, size):
+        raise InputError(f"a network for voxels takes cubes: give image_size as one number, not {image_size}")
+    return size, size, size

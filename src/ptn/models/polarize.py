@@ -1,32 +1,36 @@
-"""Any image backbone as a Polar Transformer Network."""
+"""Polar Transformer Networks from arbitrary convolutional backbones, and the backbones of timm by name."""
 
 import copy
+import difflib
+import inspect
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..errors import InputError, check_choice
+from ..errors import InputError, check_choice, optional_module
 from ..geometry import Law, Mode, PaddingMode, PolarGrid
-from ..layers import PolarTransformer, default_predictor
+from ..layers import HeatmapActivation, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
-from ..layers.origin import HeatmapActivation
-from .networks import Network, PolarNetwork
+from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork, default_jitter
 from .turning import CannotTurnError, Turn, can_run, measure_stride, position_parameter
 
-Origin = Literal["learned", "center"]
+PREFIX = "timm:"
+PLAIN_PREFIX = "timm-plain:"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The polar images that suit a backbone, and what it does to them.
+    """Size of the polar images of a backbone.
 
-    Turning them by a multiple of `stride` rows turns the feature maps of `feature_layer`, the last it has, exactly,
-    and leaves logits as they are.
+    Rolling them by a multiple of `stride` rows rolls the feature maps of `feature_layer`, the last ones, exactly and
+    does not change the logits.
     """
 
     angles: int
@@ -36,10 +40,7 @@ class Layout:
 
 
 class PolarizedNetwork(PolarNetwork):
-    """A backbone that looks at the polar image around a learned, central or given origin.
-
-    (N, C, H, W) in [0, 1] -> whatever the backbone returns.
-    """
+    """A backbone applied to polar images: (N, C, H, W) in [0, 1] -> whatever the backbone returns."""
 
     def __init__(
         self, input_shape: tuple[int, ...], transformer: PolarTransformer, backbone: nn.Module, layout: Layout
@@ -51,15 +52,15 @@ class PolarizedNetwork(PolarNetwork):
     def backbone(self) -> nn.Module:
         return self.classifier
 
-    def read(self, polar: Tensor) -> tuple[Tensor, Tensor]:
-        kept: list[Tensor] = []
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        outputs: list[Tensor] = []
         layer = self.backbone.get_submodule(self.layout.feature_layer)
-        handle = layer.register_forward_hook(lambda layer, args, output: kept.append(output.clone()))
+        handle = layer.register_forward_hook(lambda layer, args, output: outputs.append(output.clone()))
         try:
-            logits = self.backbone(polar)
+            logits = self.backbone(x)
         finally:
             handle.remove()
-        return kept[-1], logits
+        return outputs[-1], logits
 
 
 def polarize(
@@ -79,24 +80,25 @@ def polarize(
     origin_jitter_px: float | None = None,
     layout: Layout | None = None,
 ) -> PolarizedNetwork:
-    """A Polar Transformer Network of any convolutional backbone: from timm, torchvision or your own.
+    """Returns a Polar Transformer Network with a copy of a convolutional backbone as its classifier.
 
-    The network has a copy of `backbone`, its state dict unchanged, whose convolutions, poolings and paddings go
-    once around the angle. That it turns with its input is then tried out, and a backbone that does not (it has
-    position embeddings, flattens space, pads in its own `forward`) is refused with the name of the layer to blame.
-    Re-parameterise and fuse a backbone before, not after.
+    Convolutions, poolings and paddings of the copy wrap around the angle; its state dict is unchanged. A numerical
+    check then verifies that its features roll with the polar image. A backbone that fails it (because of position
+    embeddings, layers over flattened space, or padding in a `forward`) is refused with the name of the layer.
+    Reparameterize and fuse a backbone before this call.
+
+    Images are normalized with the mean and standard deviation in `backbone.pretrained_cfg`, if it has one as the
+    networks of timm have. A polarized network of timm can be saved and loaded: its `config` has the name
+    "timm:ARCHITECTURE".
 
     Args:
-        image_size: of the images, a number of pixels or (H, W).
-        angles: rows of the polar image, a multiple of the backbone's stride s along the angle and at least 2s.
-            By default the height of the image rounded up to a multiple of 4s, so that quarter turns are exact.
-        radii: its columns, by default the width of the image.
-        origin: "learned" by the paper's origin predictor, or the "center" of the image.
-        layout: what an earlier call found for the same architecture and images; nothing is tried then.
-
-    The other options are as of `ptn.create_model("ptn_b")`. A learned origin is jittered by 2 pixels in training.
-    Images are normalised by the mean and deviation in the backbone's `pretrained_cfg`, where it has one as timm's
-    have, or else not at all: see `set_normalization`.
+        image_size: Pixels, or (H, W).
+        angles: Rows of the polar image: a multiple of the stride s of the backbone along the angle, at least 2s. By
+            default the height of the image rounded up to a multiple of 4s, so that quarter turns are exact.
+        radii: Columns of the polar image, by default the width of the image.
+        origin: "learned" with the origin predictor of the paper, or the "center" of the image.
+        origin_jitter_px: By default 2 for a learned origin.
+        layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
     if not isinstance(backbone, nn.Module):
         raise InputError(f"polarize takes a torch.nn.Module; got {type(backbone).__name__}")
@@ -104,24 +106,24 @@ def polarize(
     size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
     if len(size) != 2 or not all(isinstance(side, int) and side >= 4 for side in size):
         raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {image_size}")
-    example = _example(backbone)
+    example = _example_parameter(backbone)
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
         try:
             layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
         except CannotTurnError as error:
-            if (culprit := position_parameter(wrapped)) is None:
+            if (embedding := position_parameter(wrapped)) is None:
                 raise
             raise CannotTurnError(
-                f"cannot polarize {type(backbone).__name__}: {culprit} is a position embedding, which does not "
-                "turn with the angle; take a backbone without one"
+                f"cannot polarize {type(backbone).__name__}: {embedding} is a position embedding, which is not "
+                "equivariant to rotation; use a backbone without one"
             ) from error
-    learned = origin == "learned"
+    grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
     transformer = PolarTransformer(
-        PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
-        default_predictor(in_chans, size, heatmap=heatmap) if learned else None,
-        origin_jitter_px=(2.0 if learned else 0.0) if origin_jitter_px is None else origin_jitter_px,
+        grid,
+        default_predictor(in_chans, size, heatmap=heatmap) if origin == "learned" else None,
+        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,
     )
@@ -131,27 +133,23 @@ def polarize(
 
 
 def normalize_as_trained(network: Network, backbone: nn.Module) -> None:
-    """Standardise images as the backbone's `pretrained_cfg` says, if it has one as timm's have."""
+    """Set the normalization of the `pretrained_cfg` of a backbone, if it has one."""
     config, channels = getattr(backbone, "pretrained_cfg", None), network.input_shape[0]
     if isinstance(config, Mapping) and len(config.get("mean") or ()) == len(config.get("std") or ()) == channels:
         network.set_normalization(config["mean"], config["std"])
 
 
 def wrap_network(network: nn.Module) -> list[nn.Module]:
-    """Make a network's layers wrap around the angle, in place; returns those that do now."""
-    layers = []
+    """Make the layers of a network wrap around the angle, in place; returns these layers."""
+    layers, kind = [], type(network).__name__
     for name, layer in network.named_modules():
         try:
             if wrap_layer(layer):
                 layers.append(layer)
         except InputError as error:
-            kind = type(layer).__name__
-            raise InputError(f"cannot polarize {type(network).__name__}: layer {name} ({kind}) {error}") from error
+            raise InputError(f"cannot polarize {kind}: layer {name} ({type(layer).__name__}) {error}") from error
     if not any(is_convolution(layer) for layer in layers):
-        kind = type(network).__name__
-        raise InputError(
-            f"cannot polarize {kind}: it has no convolutions (torch.nn.Conv2d); take a network that has"
-        )
+        raise InputError(f"cannot polarize {kind}: it has no convolutions (torch.nn.Conv2d)")
     return layers
 
 
@@ -163,16 +161,16 @@ def find_layout(
     angles: int | None = None,
     radii: int | None = None,
 ) -> Layout:
-    """The polar images that suit a wrapped network, found by trying them."""
+    """Returns the layout of a wrapped network, found by running it."""
     columns = size[1] if radii is None else radii
-    PolarGrid(angles or 1, columns)  # says what is wrong with them
+    PolarGrid(angles or 1, columns)  # checks both
     kind = type(wrapped).__name__
     odd = math.lcm(*(stride // (stride & -stride) for stride in map(angular_stride, layers)))
-    blank = _example(wrapped).new_zeros(1, in_chans, 128 * odd, columns)
+    blank = _example_parameter(wrapped).new_zeros(1, in_chans, 128 * odd, columns)
     least = measure_stride(wrapped, layers, blank)
-    # turns show on few columns as well as on many, and sooner
+    # few columns are enough for the check, and faster
     width = least if least < columns and can_run(wrapped, blank[..., :least]) else columns
-    # what pools or cuts into patches without being a layer shows only in how far the input must turn
+    # poolings and patches in a `forward` only show in the stride that the check accepts
     for stride in (least, 2 * least, 4 * least):
         rows = 4 * stride * math.ceil(size[0] / (4 * stride))
         if angles is not None and angles % stride == 0 and angles >= 2 * stride:
@@ -195,10 +193,119 @@ def find_layout(
     )
 
 
-def _example(network: nn.Module) -> Tensor:
-    """A tensor of the kind a network computes with."""
+def _example_parameter(network: nn.Module) -> Tensor:
+    """A floating-point parameter of a network, for its device and dtype."""
     if any(is_lazy(parameter) or parameter.is_meta for parameter in network.parameters()):
         raise InputError(
             f"cannot polarize {type(network).__name__}: it has no weights yet; load them, or run it once"
         )
     return next((parameter for parameter in network.parameters() if parameter.is_floating_point()), torch.empty(0))
+
+
+# Networks of timm by name
+
+
+class BackboneNetwork(PlainNetwork):
+    """A network of timm on images enlarged `upsample` times: the baseline of a polarized one."""
+
+    def __init__(self, input_shape: tuple[int, ...], backbone: nn.Module, upsample: float) -> None:
+        super().__init__(input_shape, backbone)
+        self.upsample = upsample
+
+    @property
+    def backbone(self) -> nn.Module:
+        return self.classifier
+
+    def classifier_input(self, images: Tensor) -> Tensor:
+        x = self.normalize(images)
+        if self.upsample == 1:
+            return x
+        return F.interpolate(x, scale_factor=self.upsample, mode="bilinear", align_corners=False)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        backbone: Any = self.backbone
+        features = backbone.forward_features(x)
+        return features, backbone.forward_head(features)
+
+
+def is_timm(name: str) -> bool:
+    """Whether a model name is that of a network of timm."""
+    return name.startswith((PREFIX, PLAIN_PREFIX))
+
+
+def check_timm(name: str) -> None:
+    """Raise `InputError` unless timm has the network in "timm:resnet18" or "timm:resnet18.a1_in1k"."""
+    _find_timm(name.partition(":")[2].partition(".")[0])
+
+
+def timm_options(name: str) -> list[str]:
+    """Options of a network of timm: those of `polarize`, or of `plain_timm_network`."""
+    function: Callable[..., Network] = polarize if name.startswith(PREFIX) else plain_timm_network
+    fixed = ("backbone", "architecture", "num_classes", "image_size", "in_chans", "tag")
+    return [option for option in inspect.signature(function).parameters if option not in fixed]
+
+
+def timm_builder(name: str, tag: str | None = None) -> Callable[..., Network]:
+    """The function that builds a network of timm, with new weights or with those of timm under `tag`."""
+    prefix, _, architecture = name.partition(":")
+    return partial(timm_network if f"{prefix}:" == PREFIX else plain_timm_network, architecture, tag=tag)
+
+
+def timm_network(
+    architecture: str,
+    *,
+    num_classes: int,
+    image_size: tuple[int, int],
+    in_chans: int,
+    tag: str | None = None,
+    layout: Layout | None = None,
+    **options: Any,
+) -> PolarizedNetwork:
+    """A polarized network of timm."""
+    backbone = _timm_backbone(architecture, num_classes, in_chans, tag)
+    return polarize(backbone, image_size=image_size, in_chans=in_chans, layout=layout, **options)
+
+
+def plain_timm_network(
+    architecture: str,
+    *,
+    num_classes: int,
+    image_size: tuple[int, int],
+    in_chans: int,
+    tag: str | None = None,
+    upsample: float = 1.0,
+) -> BackboneNetwork:
+    """A network of timm on images enlarged `upsample` times, for images smaller than it is designed for."""
+    if not upsample >= 1:
+        raise InputError(f"upsample must be at least 1; got {upsample}")
+    backbone = _timm_backbone(architecture, num_classes, in_chans, tag)
+    network = BackboneNetwork((in_chans, *image_size), backbone, upsample)
+    normalize_as_trained(network, backbone)
+    return network
+
+
+def _find_timm(architecture: str) -> Any:
+    """The package timm, if it has this architecture."""
+    try:
+        timm = optional_module("timm", "ptn[timm]")
+    except RuntimeError as error:
+        raise InputError(f"timm fails to import ({error}): install the torchvision that fits this torch") from error
+    if not timm.is_model(architecture):
+        near = difflib.get_close_matches(architecture, timm.list_models(), n=1)
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else "timm.list_models() lists all"
+        raise InputError(f"timm has no model {architecture!r}: {hint}")
+    return timm
+
+
+def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str | None) -> nn.Module:
+    """A network of timm; the tag "" is its default one, None new weights."""
+    timm = _find_timm(architecture)
+    name = f"{architecture}.{tag}" if tag else architecture
+    try:
+        backbone: nn.Module = timm.create_model(
+            name, pretrained=tag is not None, num_classes=num_classes, in_chans=in_chans
+        )
+    except Exception as error:  # of timm, the network or the Hub
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise InputError(f"timm could not create {name}: {reason}") from error
+    return backbone
