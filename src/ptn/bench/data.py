@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from ..data import Dataset, DatasetInfo, list_datasets, load_dataset
 from ..data.digits import SPECS, make_digits, pool
-from ..data.formats import read_mesh
+from ..data.meshes import read_mesh
 from ..data.mnist import load_mnist
 from ..data.store import MissingDataError
-from ..data.voxelize import each_mesh, voxelize_packed
+from ..data.voxelize import voxelize_packed
 from .report import Bench
 from .timing import Timing
 
@@ -65,7 +65,7 @@ def voxelize_meshes(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(write_torus(Path(folder) / f"{index}.off", random)) for index in range(count)]
         start = time.perf_counter()
-        for _ in each_mesh(voxelize_file, paths):
+        for _ in map(voxelize_file, paths):
             pass
         return {"all": time.perf_counter() - start}
 

@@ -142,7 +142,7 @@ def _modelnet(classes: int, files: str) -> DatasetInfo:
         shape=(1, 32, 32, 32),
         files=files,
         command=f"ptn data fetch modelnet{classes}",
-        options=("occupancy", "size", "workers", "progress"),
+        options=("occupancy", "size", "progress"),
         load=partial(load_modelnet, classes=classes),
     )
 

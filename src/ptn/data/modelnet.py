@@ -1,21 +1,21 @@
-"""ModelNet40 and ModelNet10 as voxels: from packed voxels, or from the official meshes.
+"""ModelNet40 and ModelNet10 as voxels, from packed voxels or from the official meshes.
 
-Packed voxels are `modelnet40/vox32.npz` ("surf" and "solid", 32³) and `modelnet40/surf64.npz` ("surf64").
-The meshes are the official zip, or the folder that it unpacks to; they are voxelised once, at both sizes and
-both occupancies, and kept in the cache. Packed voxels come first where they have what is asked for; the solid
-at 64³ is their surface filled, which is what voxelising does too.
-The official sets have a training and a test part. Here "valid" is a tenth of each class of the training part,
-the same for everybody: to choose on, so that the test shapes are looked at once.
-ModelNet10 has as many shapes as ModelNet40 has of the same ten classes, but it was published as aligned anew:
-that they are the same shapes in the same pose is not known, so it is read from its own meshes only.
+Packed voxels are `modelnet40/vox32.npz` (arrays "surf" and "solid") and `modelnet40/surf64.npz` ("surf64"). Without
+them, meshes are read from the official zip, or the folder that it unpacks to, voxelized once and cached.
+ModelNet10 is read only from its own meshes: the same shapes may have other poses in ModelNet40.
 """
 
 import hashlib
+import multiprocessing
 import os
 import re
+import sys
+import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -24,23 +24,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..errors import InputError
 from .dataset import VoxelDataset, subset
-from .formats.off import read_off
-from .modelnet_packed import OFFICIAL, as_channels, check_complete, find_packed
-from .store import LOG, MissingDataError, cached, find, fingerprint, missing
-from .voxelize import (
-    OCCUPANCIES,
-    VOXELIZER_VERSION,
-    Occupancy,
-    Progress,
-    check_size,
-    each_mesh,
-    voxelize_packed,
-)
+from .meshes import parse_mesh
+from .store import LOG, cached, find, fingerprint, missing, read_npz, sha256_of_file
+from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill_packed, voxelize_packed
 
-# By number of classes: the shapes of each official part, and of each split here.
-SHAPES: Mapping[int, Mapping[str, int]] = {
+Progress = Callable[[int, int], None]
+
+# By number of classes: the shapes of each official part, and of each split.
+OFFICIAL: Mapping[int, Mapping[str, int]] = {
     40: {"train": 9843, "test": 2468},
     10: {"train": 3991, "test": 908},
 }
@@ -48,6 +41,8 @@ SPLITS: Mapping[int, Mapping[str, int]] = {
     40: {"train": 8858, "valid": 985, "test": 2468},
     10: {"train": 3592, "valid": 399, "test": 908},
 }
+_PACKED_ARRAYS = {("surface", 32): "surf", ("solid", 32): "solid", ("surface", 64): "surf64"}
+_FILL_CHUNK = 64
 
 
 def load_modelnet(
@@ -56,89 +51,144 @@ def load_modelnet(
     classes: int = 40,
     occupancy: Occupancy = "surface",
     size: int = 32,
-    workers: int | None = None,
     progress: Progress | None = None,
 ) -> VoxelDataset:
-    """One split of ModelNet40 or ModelNet10: "train", "valid" or "test"; "train" and "valid" are the official
-    9,843 (3,991) training shapes.
+    """Load a split of ModelNet40 or ModelNet10: "train", "valid" or "test".
 
-    `voxelize` says what `occupancy` and `size` mean; "surface+solid" is both, as two channels. `workers` and
-    `progress(done, total)` are for what is made once, the first time: from meshes, minutes long, or by filling
-    packed surfaces. A mesh that cannot be read is an error, told after all others were tried: with
-    shapes missing it would be another test set, and its numbers not comparable.
-    `meta`: "source" (the file's name), "sha256", "shape_names" (list), and "from_points", bool (N,): shapes
-    that were filled in from points because there was no mesh of them.
+    "valid" is a tenth of each class of the official training part, always the same, and "train" is the rest.
+
+    Args:
+        occupancy, size: as in `voxelize`; "surface+solid" gives two channels.
+        progress: called as `progress(done, total)` while meshes are voxelized or surfaces are filled.
+
+    `meta` has "source" (the file's name), "sha256", "shape_names" (list), and "from_points", bool (N,): shapes
+    voxelized from points because their mesh was not available.
+
+    Raises:
+        InputError: a mesh cannot be read. A data set without some of its shapes is never returned.
     """
-    if classes not in SHAPES:
-        raise InputError(f"ModelNet comes with 40 classes or 10, not {classes!r}")
-    check_choice("split", split, SPLITS[classes])
-    check_choice("occupancy", occupancy, OCCUPANCIES)
-    check_size(size)
+    check_grid_size(size)
     official = "test" if split == "test" else "train"
-    whole: VoxelDataset | None = None
-    if classes == 40:
-        whole = find_packed(official, occupancy, size, expected=(SHAPES[40][official], 40), progress=progress)
+    whole = _load_packed(official, occupancy, size, progress) if classes == 40 else None
     if whole is None:
-        source = _find_meshes(classes)
-        if source is None:
-            raise _no_meshes(classes)
-        whole = _from_meshes(source, classes, official, occupancy, size, workers, progress)
+        whole = _load_meshes(classes, official, occupancy, size, progress)
     if split == "test":
         return whole
-    chosen = held_out(whole.labels, whole.meta["shape_names"])
-    return subset(whole, (chosen == (split == "valid")).nonzero()[:, 0], split=split)
+    valid = validation_mask(whole.labels, whole.meta["shape_names"])
+    return subset(whole, (valid == (split == "valid")).nonzero()[:, 0], split=split)
 
 
-def held_out(labels: Tensor, names: Sequence[str]) -> Tensor:
-    """Which training shapes are for validation, bool (N,): of each class the tenth whose names hash lowest."""
+def validation_mask(labels: Tensor, names: Sequence[str]) -> Tensor:
+    """Return which training shapes are for validation, bool (N,): of each class, the tenth with the lowest hash."""
     hashes = [hashlib.sha256(name.encode()).digest() for name in names]
-    chosen = torch.zeros(len(names), dtype=torch.bool)
+    mask = torch.zeros(len(names), dtype=torch.bool)
     for label in labels.unique():
         rows = sorted((labels == label).nonzero()[:, 0].tolist(), key=hashes.__getitem__)
-        chosen[rows[: round(len(rows) / 10)]] = True
-    return chosen
+        mask[rows[: round(len(rows) / 10)]] = True
+    return mask
 
 
-def _no_meshes(classes: int) -> MissingDataError:
-    """The error for meshes that are not at hand, saying why packed voxels would not do, if so."""
-    error = missing(f"modelnet{classes}", f"modelnet{classes}/ModelNet{classes}.zip")
-    if classes == 10:
-        return MissingDataError(f"{error} (voxels of modelnet40 are not taken for it: poses may differ)")
-    return error
+def _check_complete(source: Path, split: str, found: tuple[int, int], classes: int) -> None:
+    expected = (OFFICIAL[classes][split], classes)
+    if found != expected:
+        raise InputError(
+            f"{source} is incomplete: it has {found[0]} {split} shapes of {found[1]} classes, "
+            f"not {expected[0]} of {expected[1]}"
+        )
 
 
-def _find_meshes(classes: int) -> Path | None:
-    """The official zip, or the folder of its classes."""
-    name = f"ModelNet{classes}"
-    # Looking for one of the classes tells the folder from modelnet40/ where file names have no case.
-    found = find(f"{name.lower()}/{name}.zip", f"{name}.zip", f"{name.lower()}/{name}/bathtub", f"{name}/bathtub")
-    return found.parent if found and found.is_dir() else found
+# Packed voxels
 
 
-def _from_meshes(
-    source: Path,
-    classes: int,
-    split: str,
-    occupancy: Occupancy,
-    size: int,
-    workers: int | None,
-    progress: Progress | None,
-) -> VoxelDataset:
-    name = f"modelnet{classes}"
-    members = _zip_members(source, classes) if source.is_file() else _folder_members(source)
-    class_names = tuple(sorted({member.split("/")[0] for member in members}))
-    shapes = sorted((member for member in members if member.split("/")[1] == split), key=_class_and_name)
-    check_complete(source, split, (len(shapes), len(class_names)), (SHAPES[classes][split], classes))
-    made = cached(
-        f"{name}-{split}",
-        fingerprint(shapes=[[shape, *members[shape]] for shape in shapes], voxelizer=VOXELIZER_VERSION),
-        partial(_voxelize_shapes, source, classes, shapes, workers, progress),
+def _load_packed(split: str, occupancy: Occupancy, size: int, progress: Progress | None) -> VoxelDataset | None:
+    """Return an official part of ModelNet40 from packed voxels, or None without such a file."""
+    path = find("modelnet40/surf64.npz" if size == FINE else "modelnet40/vox32.npz")
+    if path is None:
+        return None
+    labels, parts, names, classes, from_points = read_npz(
+        path, "labels", "split", "names", "classes", "from_points"
     )
-    hashes = [bytes(row).hex() for row in made["sha256"].numpy()]
+    if any(values.shape != (parts.size,) for values in (labels, names, from_points)) or classes.ndim != 1:
+        raise InputError(f"{path}: labels, split, names and from_points are not equally long")
+    rows = np.flatnonzero(parts == list(OFFICIAL[40]).index(split))
+    _check_complete(path, split, (len(rows), len(classes)), 40)
+    kinds = occupancy.split("+")
+    if size == FINE and "solid" in kinds:
+        arrays = [f"{kind}{size}" for kind in kinds]
+        filled = _fill_all(path, rows, split, progress)
+        grids = [filled[array] for array in arrays]
+    else:
+        arrays = [_PACKED_ARRAYS[kind, size] for kind in kinds]
+        grids = [_read_grids(path, array, rows, size) for array in arrays]
     return VoxelDataset(
-        name=name,
+        name="modelnet40",
         split=split,
-        packed=as_channels([made[f"{kind}{size}"] for kind in occupancy.split("+")]),
+        packed=torch.cat(grids, dim=1),
+        size=size,
+        labels=torch.from_numpy(labels[rows].astype(np.int64)),
+        classes=tuple(classes.tolist()),
+        meta={
+            "source": path.name,
+            "sha256": fingerprint(file=sha256_of_file(path), array="+".join(arrays), split=split),
+            "shape_names": names[rows].tolist(),
+            "from_points": torch.from_numpy(from_points[rows].astype(np.bool_)),
+        },
+    )
+
+
+def _read_grids(path: Path, array: str, rows: NDArray[np.intp], size: int) -> Tensor:
+    """Return packed grids, uint8 (N, size³/8)."""
+    (packed,) = read_npz(path, array)
+    if packed.dtype != np.uint8 or packed.shape[1:] != (size**3 // 8,) or len(packed) <= rows[-1]:
+        raise InputError(f"{path}: {array} is {packed.dtype} {packed.shape}, not uint8 (N, {size**3 // 8})")
+    return torch.from_numpy(packed[rows])
+
+
+def _fill_all(path: Path, rows: NDArray[np.intp], split: str, progress: Progress | None) -> dict[str, Tensor]:
+    """Return "surface64" and "solid64", the latter by filling the surface, from the cache if possible."""
+
+    def build() -> dict[str, Tensor]:
+        surface = _read_grids(path, "surf64", rows, FINE)
+        LOG.info("filling %d shapes of %s", len(surface), path)
+        filled: list[NDArray[np.uint8]] = []
+        with ThreadPoolExecutor() as pool:
+            for chunk in pool.map(fill_packed, (chunk.numpy() for chunk in surface.split(_FILL_CHUNK))):
+                filled.append(chunk)
+                if progress is not None:
+                    progress(min(len(filled) * _FILL_CHUNK, len(surface)), len(surface))
+        return {"surface64": surface, "solid64": torch.from_numpy(np.concatenate(filled))}
+
+    sha256 = fingerprint(file=sha256_of_file(path), split=split, voxelizer=VOXELIZER_VERSION)
+    return cached(f"modelnet40-{split}-filled", sha256, build)
+
+
+# Meshes
+
+
+def _load_meshes(
+    classes: int, split: str, occupancy: Occupancy, size: int, progress: Progress | None
+) -> VoxelDataset:
+    name = f"ModelNet{classes}"
+    # A class is part of the path because "ModelNet40" and "modelnet40" are the same on some file systems.
+    paths = (f"{name.lower()}/{name}.zip", f"{name}.zip", f"{name.lower()}/{name}/bathtub", f"{name}/bathtub")
+    source = find(*paths)
+    if source is None:
+        raise missing(name.lower(), paths[0])
+    source = source.parent if source.is_dir() else source
+    members = _zip_members(source, name) if source.is_file() else _folder_members(source)
+    class_names = tuple(sorted({member.split("/")[0] for member in members}))
+    shapes = sorted((member for member in members if member.split("/")[1] == split), key=lambda m: m.split("/"))
+    _check_complete(source, split, (len(shapes), len(class_names)), classes)
+    grids = cached(
+        f"{name.lower()}-{split}",
+        fingerprint(shapes=[[shape, *members[shape]] for shape in shapes], voxelizer=VOXELIZER_VERSION),
+        partial(_voxelize_all, source, name, shapes, progress),
+    )
+    hashes = [bytes(row).hex() for row in grids["sha256"].numpy()]
+    return VoxelDataset(
+        name=name.lower(),
+        split=split,
+        packed=torch.cat([grids[f"{kind}{size}"] for kind in occupancy.split("+")], dim=1),
         size=size,
         labels=torch.tensor([class_names.index(shape.split("/")[0]) for shape in shapes]),
         classes=class_names,
@@ -156,69 +206,81 @@ def _from_meshes(
     )
 
 
-def _class_and_name(member: str) -> tuple[str, ...]:
-    return tuple(member.split("/"))
-
-
-def _zip_members(source: Path, classes: int) -> dict[str, tuple[int, int]]:
-    """The meshes in the official zip, `<class>/<split>/<name>.off`, with their sizes and CRCs."""
+def _zip_members(source: Path, name: str) -> dict[str, tuple[int, int]]:
+    """Return the meshes `<class>/<split>/<name>.off` of the official zip, with their sizes and CRCs."""
     try:
         with zipfile.ZipFile(source) as archive:
             infos = archive.infolist()
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{source} is not a readable zip file: {error}") from error
-    members = {}
-    for info in infos:
-        # Nothing is unpacked, but a zip with such a name is not what it says it is.
-        if info.filename.startswith("/") or ".." in re.split(r"[/\\]", info.filename):
-            raise InputError(f"{source} has a member outside its folder, {info.filename!r}: it is not used")
-        if match := re.fullmatch(rf"ModelNet{classes}/([^/]+/(?:train|test)/[^/.][^/]*\.off)", info.filename):
-            members[match[1]] = (info.file_size, info.CRC)
-    return members
+    pattern = re.compile(rf"{name}/([^/]+/(?:train|test)/[^/.][^/]*\.off)")
+    matches = ((pattern.fullmatch(info.filename), info) for info in infos)
+    return {match[1]: (info.file_size, info.CRC) for match, info in matches if match}
 
 
 def _folder_members(source: Path) -> dict[str, tuple[int, int]]:
-    """The meshes in the folder, `<class>/<split>/<name>.off`, with their sizes and times of change."""
+    """Return the meshes `<class>/<split>/<name>.off` of a folder, with their sizes and modification times."""
     members = {}
-    for split in OFFICIAL:
-        for path in source.glob(f"*/{split}/[!.]*.off"):
+    for path in source.glob("*/t*/[!.]*.off"):
+        if path.parent.name in ("train", "test"):
             stat = path.stat()
             members[path.relative_to(source).as_posix()] = (stat.st_size, stat.st_mtime_ns)
     return members
 
 
-def _voxelize_shapes(
-    source: Path, classes: int, shapes: list[str], workers: int | None, progress: Progress | None
-) -> dict[str, Tensor]:
-    """The packed grids of the shapes, by name, and the sha256 of each file, uint8 (N, 32)."""
-    LOG.info("voxelising %d meshes of %s, once", len(shapes), source)
-    made: dict[str, NDArray[np.uint8]] = {}
-    _archive.cache_clear()
-    work = partial(_voxelize_shape, source, classes)
-    try:
-        for row, arrays in each_mesh(work, shapes, workers=workers, progress=progress):
-            for name, array in arrays.items():
-                made.setdefault(name, np.zeros((len(shapes), len(array)), dtype=np.uint8))[row] = array
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
-    finally:
-        _archive.cache_clear()
-    return {name: torch.from_numpy(array) for name, array in made.items()}
+def _voxelize_all(source: Path, name: str, shapes: list[str], progress: Progress | None) -> dict[str, Tensor]:
+    """Return the packed grids of all shapes by name, and the sha256 of each file, uint8 (N, 32)."""
+    LOG.info("voxelizing %d meshes of %s", len(shapes), source)
+    grids: dict[str, NDArray[np.uint8]] = {}
+    errors: list[str] = []
+    for row, result in enumerate(_in_processes(partial(_voxelize_shape, source, name), shapes)):
+        if isinstance(result, InputError):
+            errors.append(str(result))
+        else:
+            for key, array in result.items():
+                grids.setdefault(key, np.zeros((len(shapes), len(array)), dtype=np.uint8))[row] = array
+        if progress is not None:
+            progress(row + 1, len(shapes))
+    if errors:
+        shown = "; ".join(errors[:5]) + ("; …" if len(errors) > 5 else "")
+        raise InputError(f"{source}: {len(errors)} of {len(shapes)} meshes cannot be voxelized: {shown}")
+    return {key: torch.from_numpy(array) for key, array in grids.items()}
 
 
-def _voxelize_shape(source: Path, classes: int, shape: str) -> dict[str, NDArray[np.uint8]]:
+def _voxelize_shape(source: Path, name: str, shape: str) -> dict[str, NDArray[np.uint8]] | InputError:
     try:
         if source.is_dir():
             data = (source / shape).read_bytes()
         else:
-            data = _archive(source, os.getpid()).read(f"ModelNet{classes}/{shape}")
+            data = _open_archive(source, os.getpid()).read(f"{name}/{shape}")
+        digest = np.frombuffer(hashlib.sha256(data).digest(), dtype=np.uint8)
+        return {"sha256": digest, **voxelize_packed(*parse_mesh(data, ".off", shape))}
+    except InputError as error:
+        return error if shape in str(error) else InputError(f"{shape}: {error}")
     except (OSError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise InputError(f"{shape} is damaged: {error}") from error
-    digest = np.frombuffer(hashlib.sha256(data).digest(), dtype=np.uint8)
-    return {"sha256": digest, **voxelize_packed(*read_off(data, name=shape))}
+        return InputError(f"{shape} is damaged: {error}")
 
 
 @lru_cache(maxsize=1)
-def _archive(source: Path, process: int) -> zipfile.ZipFile:
-    """The zip, open for reading in this process: forked processes must not share a position in the file."""
+def _open_archive(source: Path, process: int) -> zipfile.ZipFile:
+    """Open the zip once per process: forked processes must not share a position in the file."""
     return zipfile.ZipFile(source)
+
+
+def _in_processes(
+    work: Callable[[str], dict[str, NDArray[np.uint8]] | InputError], names: Sequence[str]
+) -> Iterator[dict[str, NDArray[np.uint8]] | InputError]:
+    workers = min(os.cpu_count() or 1, len(names))
+    if workers <= 1:
+        yield from map(work, names)
+        return
+    # Forked processes need no importable main module, and run array code only, so threads of torch do not matter.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+            results = pool.map(work, names, chunksize=8)
+        try:
+            yield from results
+        except BrokenProcessPool as error:
+            raise InputError("a voxelization process was killed, perhaps for lack of memory") from error

@@ -168,7 +168,10 @@ class Remote(NamedTuple):
 
 
 def _mnist(name: str, md5: str) -> Remote:
-    mirrors = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+    mirrors = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "https://storage.googleapis.com/cvdf-datasets/mnist",
+    )
     return Remote(f"mnist/{name}", tuple(f"{mirror}/{name}" for mirror in mirrors), f"md5:{md5}")
 
 

@@ -1,73 +1,62 @@
-"""Triangle meshes to occupancy grids: the surface, and the solid that it encloses.
+"""Voxelization of triangle meshes: the surface, and the solid that it encloses."""
 
-A shape is moved so that the middle of its bounding box is the middle of the grid, and scaled (uniformly) to
-fill 15/16 of the grid's inscribed z-cylinder, so that no rotation about z ever clips it. Everything is made
-on a 64³ grid; the 32³ grid is that one pooled by two.
-
-The surface is found by points on the faces, never further apart than a quarter of a voxel. Against exact
-triangle–box overlap this leaves out only voxels that a face barely grazes, is a few lines of array code, and
-agrees better with the packed ModelNet40 voxels, which were made from points too. No hole can open: if the
-centres of two face neighbours lie on different sides of a face, all of the face within half a voxel of where
-it crosses between them lies in the two, and some point is always nearer than that.
-"""
-
-import multiprocessing
-import os
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..config import check
 from ..errors import InputError, check_choice, optional_module
 
 Occupancy = Literal["surface", "solid", "surface+solid"]
 Grid = NDArray[np.bool_]
-Progress = Callable[[int, int], None]
-Result = TypeVar("Result")
 OCCUPANCIES: tuple[Occupancy, ...] = ("surface", "solid", "surface+solid")
 SIZES = (32, 64)
+# Part of the hash of voxelized data; increase it if the same mesh gives other voxels.
 VOXELIZER_VERSION = 1
 
 FINE = 64
+# Largest distance of neighboring points on a face, in voxels. Where a face separates the centers of two adjacent
+# voxels, one of its points lies in one of the two: the surface has no holes.
 SPACING = 0.25
-# A coordinate this little below a voxel boundary is on it: rounding must not decide where a flat top lands.
+# Coordinates this close below a voxel boundary are on it, so that rounding does not move flat tops.
 SNAP = 1e-9
-POINTS_AT_ONCE = 1_000_000
+_POINTS_PER_CHUNK = 1_000_000
 
 
 def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy: Occupancy = "surface") -> Grid:
-    """The voxels of a mesh, bool (size, size, size), index [x, y, z], z up; size is 32 or 64.
+    """Return the voxels of a mesh, bool (size, size, size), index [x, y, z], z up.
 
-    "surface+solid" is the two of them, (2, size, size, size).
+    With m the middle of the bounding box of the vertices that a face uses, and R the larger of their greatest
+    horizontal distance from m and their greatest |z - m_z|, a point p lies in voxel
+    ``floor((p - m) · (15/16)(size/2)/R + size/2)``: no rotation about z clips the shape.
 
-    `vertices` (V, 3) and `faces` (F, 3). With m the middle of the bounding box of the vertices that a face
-    uses, and R the larger of their greatest horizontal distance from m and greatest |z - m_z|, a point p
-    lies in voxel ``floor((p - m) · (15/16)(size/2)/R + size/2)``.
-    "surface": voxels that a face passes through. "solid": everything that the outside cannot reach through
-    faces of empty voxels at 64³; at 32³, voxels at least half full of that, and the surface.
-    Neither the direction of a face nor its repetition matters, and the mesh need not be closed.
+    The surface is found at 64³ from points on the faces at most a quarter of a voxel apart; 32³ is 64³ pooled by
+    two. Neither the orientation of faces nor duplicates matter, and the mesh need not be closed.
+
+    Args:
+        vertices: (V, 3).
+        faces: (F, 3) vertex indices.
+        size: 32 or 64.
+        occupancy: "surface": voxels that a face passes through. "solid": voxels that are not connected to the
+            outside through faces of empty voxels at 64³; at 32³, voxels at least half solid, and the surface.
+            "surface+solid": both, (2, size, size, size).
     """
     check_choice("occupancy", occupancy, OCCUPANCIES)
-    check_size(size)
-    surface = surface64(vertices, faces)
-    made = {}
+    check_grid_size(size)
+    surface = _surface64(vertices, faces)
+    grids = {}
     if occupancy != "solid":
-        made["surface"] = surface if size == FINE else halve_surface(surface)
+        grids["surface"] = surface if size == FINE else halve_surface(surface)
     if occupancy != "surface":
         solid = fill(surface)
-        made["solid"] = solid if size == FINE else halve_solid(surface, solid)
-    return made[occupancy] if occupancy in made else np.stack(list(made.values()))
+        grids["solid"] = solid if size == FINE else halve_solid(surface, solid)
+    return grids[occupancy] if occupancy in grids else np.stack(list(grids.values()))
 
 
 def voxelize_packed(vertices: ArrayLike, faces: ArrayLike) -> dict[str, NDArray[np.uint8]]:
-    """Every grid of a mesh in one pass, packed: "surface32", "solid32", "surface64", "solid64" (size³/8,)."""
-    surface = surface64(vertices, faces)
+    """Return all grids of a mesh as packed bits: "surface32", "solid32", "surface64", "solid64" (size³/8,)."""
+    surface = _surface64(vertices, faces)
     solid = fill(surface)
     grids = {
         "surface32": halve_surface(surface),
@@ -78,103 +67,29 @@ def voxelize_packed(vertices: ArrayLike, faces: ArrayLike) -> dict[str, NDArray[
     return {name: np.packbits(grid) for name, grid in grids.items()}
 
 
-def each_mesh(
-    work: Callable[[str], Result],
-    names: Sequence[str],
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Iterator[tuple[int, Result]]:
-    """(row, work(name)) for every name, in order, made by `workers` processes (one per core by default).
-
-    `progress(done, total)` is called after each. Names on which `work` raises InputError are passed over
-    until the end and then reported together, in one InputError: a long job tells of every bad file at once,
-    and a set with shapes missing is never mistaken for the whole one.
-    """
-    faults = []
-    outcomes = _in_processes(partial(_attempt, work), names, workers or _cores())
-    for row, outcome in enumerate(outcomes):
-        if isinstance(outcome, InputError):
-            faults.append(str(outcome))
-        else:
-            yield row, outcome
-        if progress is not None:
-            progress(row + 1, len(names))
-    if faults:
-        shown = "; ".join(faults[:5]) + ("; …" if len(faults) > 5 else "")
-        raise InputError(f"{len(faults)} of {len(names)} meshes cannot be voxelised: {shown}")
-
-
-def _attempt(work: Callable[[str], Result], name: str) -> Result | InputError:
-    """What `work` makes of `name`, or the error, naming the mesh."""
-    try:
-        return work(name)
-    except InputError as error:
-        return error if name in str(error) else InputError(f"{name}: {error}")
-
-
-def _in_processes(work: Callable[[str], Result], names: Sequence[str], workers: int) -> Iterator[Result]:
-    workers = min(workers, len(names))
-    if workers <= 1:
-        yield from map(work, names)
-        return
-    # Forked children need no importable main module. That other threads are not forked, of which newer
-    # Pythons warn, is no matter here: the children run array code only and never enter torch.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-            results = pool.map(work, names, chunksize=8)
-        try:
-            yield from results
-        except BrokenProcessPool as error:
-            raise InputError(
-                "a voxelising process was killed, perhaps for want of memory; use workers=1"
-            ) from error
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def check_size(size: int) -> None:
-    """Raise unless grids of this size are made."""
-    if size not in SIZES:
-        raise InputError(f"voxel grids are made at size 32 or 64, not {size!r}")
-
-
-def surface64(vertices: ArrayLike, faces: ArrayLike) -> Grid:
-    """The voxels at 64³ that a face of the mesh passes through."""
-    triangles = _placed(np.asarray(vertices, dtype=np.float64), np.asarray(faces))
-    grid = np.zeros(FINE**3, dtype=np.bool_)
-    for part in _parts(triangles):
-        x, y, z = np.floor(_points(part) + SNAP).astype(np.int32)
-        grid[(x * FINE + y) * FINE + z] = True
-    return grid.reshape(FINE, FINE, FINE)
+def check_grid_size(size: int) -> None:
+    check("size", size, size in SIZES, "32 or 64")
 
 
 def fill(surface: Grid) -> Grid:
-    """All that the corner voxel cannot reach by steps through faces of empty voxels: surface and inside."""
+    """Return all voxels that are not connected to the corner through faces of empty voxels."""
     regions, _ = optional_module("scipy.ndimage").label(~surface)
     return np.asarray(regions != regions[0, 0, 0])
 
 
 def fill_packed(surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """`fill` of packed 64³ surfaces: (N, 64³/8) -> (N, 64³/8)."""
-    filled = np.empty_like(surface)
-    for row, bits in enumerate(surface):
-        grid = np.unpackbits(bits).view(np.bool_).reshape(FINE, FINE, FINE)
-        filled[row] = np.packbits(fill(grid))
-    return filled
+    """Apply `fill` to packed 64³ surfaces: (N, 64³/8) -> (N, 64³/8)."""
+    grids = (np.unpackbits(bits).view(np.bool_).reshape(FINE, FINE, FINE) for bits in surface)
+    return np.stack([np.packbits(fill(grid)) for grid in grids])
 
 
 def halve_surface(surface: Grid) -> Grid:
-    """(X, Y, Z) -> (X/2, Y/2, Z/2): voxels with any of their eight parts set."""
+    """Pool by two: voxels with any of their eight parts set, (X, Y, Z) -> (X/2, Y/2, Z/2)."""
     return np.asarray(_eighths(surface).any(axis=(1, 3, 5)))
 
 
 def halve_solid(surface: Grid, solid: Grid) -> Grid:
-    """(X, Y, Z) -> (X/2, Y/2, Z/2): voxels at least half solid, and those of the surface."""
+    """Pool by two: voxels at least half solid, and those of the surface, (X, Y, Z) -> (X/2, Y/2, Z/2)."""
     return np.asarray((_eighths(solid).sum(axis=(1, 3, 5)) >= 4) | halve_surface(surface))
 
 
@@ -183,61 +98,66 @@ def _eighths(grid: Grid) -> Grid:
     return grid.reshape(x, 2, y, 2, z, 2)
 
 
-def _placed(vertices: NDArray[np.float64], faces: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Corners of the triangles in voxels of the 64³ grid, from its corner: (3 axes, 3 corners, F)."""
-    if vertices.ndim != 2 or vertices.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3:
-        raise InputError(f"a mesh is vertices (V, 3) and faces (F, 3), not {vertices.shape} and {faces.shape}")
-    if len(faces) == 0:
-        raise InputError("the mesh has no faces")
+def _surface64(vertices: ArrayLike, faces: ArrayLike) -> Grid:
+    triangles = _place(np.asarray(vertices, dtype=np.float64), np.asarray(faces))
+    grid = np.zeros(FINE**3, dtype=np.bool_)
+    for chunk in _chunks(triangles):
+        x, y, z = np.floor(_points(chunk) + SNAP).astype(np.int32)
+        grid[(x * FINE + y) * FINE + z] = True
+    return grid.reshape(FINE, FINE, FINE)
+
+
+def _place(vertices: NDArray[np.float64], faces: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the corners of the triangles in voxels of the 64³ grid, (3 axes, 3 corners, F)."""
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3 or not len(faces):
+        raise InputError(f"a mesh has vertices (V, 3) and faces (F, 3), not {vertices.shape} and {faces.shape}")
     if not np.isfinite(vertices).all():
         raise InputError("a vertex of the mesh is not finite")
-    if faces.dtype.kind not in "iu" or faces.min() < 0 or faces.max() >= len(vertices):
-        raise InputError(f"a face of the mesh names a vertex that is not one of 0 to {len(vertices) - 1}")
-    # Sorted corners make the points, and so the voxels, independent of the direction of a face.
+    # Sorted corners make the points, and so the voxels, independent of the orientation of a face.
     corners = vertices[np.sort(faces, axis=1)].T
     low, high = corners.min(axis=(1, 2)), corners.max(axis=(1, 2))
-    centred = corners - (low / 2 + high / 2)[:, None, None]
-    reach = max(np.hypot(centred[0], centred[1]).max(), np.abs(centred[2]).max())
+    centered = corners - (low / 2 + high / 2)[:, None, None]
+    reach = max(np.hypot(centered[0], centered[1]).max(), np.abs(centered[2]).max())
     if not 1e-150 < reach < 1e150:
         raise InputError(f"the mesh cannot be scaled into the grid: its vertices reach {reach:g} from its middle")
-    return np.asarray(centred * (15 / 16 * FINE / 2 / reach) + FINE / 2)
+    return np.asarray(centered * (15 / 16 * FINE / 2 / reach) + FINE / 2)
 
 
-def _parts(triangles: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """The triangles in runs that need about POINTS_AT_ONCE points each, to bound the memory."""
+def _chunks(triangles: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Split the triangles into chunks of about a million points each, to bound the memory."""
     sides = np.linalg.norm(triangles - np.roll(triangles, 1, axis=1), axis=0).max(axis=0)
-    needed = np.cumsum((sides / SPACING + 2) ** 2)
-    cuts = np.searchsorted(needed, np.arange(POINTS_AT_ONCE, needed[-1], POINTS_AT_ONCE))
-    return [part for part in np.split(triangles, np.unique(cuts), axis=2) if part.shape[2]]
+    points = np.cumsum((sides / SPACING + 2) ** 2)
+    cuts = np.searchsorted(points, np.arange(_POINTS_PER_CHUNK, points[-1], _POINTS_PER_CHUNK))
+    return [chunk for chunk in np.split(triangles, np.unique(cuts), axis=2) if chunk.shape[2]]
 
 
 def _points(triangles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points on triangles (3 axes, 3 corners, F) -> (3 axes, P), corners among them.
+    """Return points on triangles, corners included: (3 axes, 3 corners, F) -> (3 axes, P).
 
-    Rows parallel to the longest side, at most SPACING apart, of points at most SPACING apart: as many as the
-    area needs, even for slivers. No point of a triangle is further than √5/2 · SPACING from one of them.
+    Rows parallel to the longest side, at most SPACING apart, of points at most SPACING apart. Every point of a
+    triangle is within √5/2 · SPACING of one of them.
     """
     sides = np.linalg.norm(np.roll(triangles, -1, axis=1) - triangles, axis=0)
     longest = sides.argmax(axis=0)
     start, end, apex = (
-        np.take_along_axis(triangles, ((longest + turn) % 3)[None, None], axis=1)[:, 0] for turn in range(3)
+        np.take_along_axis(triangles, ((longest + offset) % 3)[None, None], axis=1)[:, 0] for offset in range(3)
     )
     length = sides.max(axis=0)
     twice_area = np.linalg.norm(np.cross(end - start, apex - start, axis=0), axis=0)
     height = np.divide(twice_area, length, out=np.zeros_like(length), where=length > 0)
 
-    face, row, rows = _counted(np.maximum(np.ceil(height / SPACING), 1).astype(np.int64))
+    face, row, rows = _repeat(np.maximum(np.ceil(height / SPACING), 1).astype(np.int64))
     rise = row / rows
     row_start = start[:, face] + rise * (apex - start)[:, face]
-    row_run = (1 - rise) * (end - start)[:, face]
+    row_vector = (1 - rise) * (end - start)[:, face]
     steps = np.maximum(np.ceil((1 - rise) * length[face] / SPACING), 1).astype(np.int64)
-    line, step, count = _counted(steps)
-    return np.asarray(row_start[:, line] + (step / count) * row_run[:, line])
+    line, step, count = _repeat(steps)
+    return np.asarray(row_start[:, line] + (step / count) * row_vector[:, line])
 
 
-def _counted(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """For each item its steps + 1 stations in turn: item number, station 0 … steps, and the item's steps."""
-    stations = steps + 1
-    item = np.repeat(np.arange(len(steps)), stations)
-    station = np.arange(len(item)) - np.repeat(np.cumsum(stations) - stations, stations)
-    return item, station, steps[item]
+def _repeat(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Enumerate 0 … steps for each item: the item's index, the step, and the item's number of steps."""
+    counts = steps + 1
+    item = np.repeat(np.arange(len(steps)), counts)
+    step = np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return item, step, steps[item]

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.folder import FITS, SUFFIXES, Fit, FittedImage, read_fitted
-from ..data.formats import mesh
-from ..data.mesh_files import read_voxels, seen_from_above
+from ..data.meshes import MESH_SUFFIXES, read_voxels, view_from_above
 from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
@@ -139,7 +138,7 @@ def file_kind(model: Model | OnnxModel) -> FileKind:
     """The kind of files that `predict_files` reads for `model`."""
     if len(model.input_shape) == 3:
         return FileKind("an", "image", SUFFIXES)
-    return FileKind("a", "mesh", mesh.SUFFIXES)
+    return FileKind("a", "mesh", MESH_SUFFIXES)
 
 
 def _reader(model: Model | OnnxModel, fit: Fit, occupancy: Occupancy | None) -> Callable[[Path], FittedImage]:
@@ -186,7 +185,7 @@ def _predict(
             x, y = seen.origins[index].tolist()
             origin = (x, y)
         heatmap = None if seen.heatmaps is None else seen.heatmaps[index].cpu()
-        image = seen_from_above(images[index]) if volumes else images[index]
+        image = view_from_above(images[index]) if volumes else images[index]
         yield Prediction(path, *ranking[0], ranking, origin, image, heatmap)
 
 

@@ -6,7 +6,6 @@ from .arrays import read_npz, read_rotated_npz
 from .digit_struct import DigitBoxes, read_digit_struct
 from .idx import read_idx
 from .mat import read_svhn_mat
-from .mesh import read_mesh
 
 __all__ = [
     "TEST_NAME",
@@ -15,7 +14,6 @@ __all__ = [
     "read_amat",
     "read_digit_struct",
     "read_idx",
-    "read_mesh",
     "read_npz",
     "read_rotated_npz",
     "read_svhn_mat",
