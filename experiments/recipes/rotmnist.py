@@ -43,7 +43,7 @@ def recipes() -> Iterator[Recipe]:
         for family in FAMILIES:
             rows = evaluations(f"rotmnist.{family}_b.plus")
             if family == "ptn":
-                rows += (EvaluationSpec("rotmnist.ptn_b.plusplus", AVERAGED_ROTATIONS), *evaluations("ablation.all"))
+                rows = (*_with_rotations("rotmnist.ptn_b.plus"), EvaluationSpec("ablation.all"))
                 if form == "modern":
                     rows += (EvaluationSpec("rotmnist.ptn_b.origins", origins=AVERAGED_ORIGINS),)
             yield digit_recipe("rotmnist", f"{family}_b", form, augmented=True, evaluations=rows)
@@ -63,7 +63,13 @@ def ensembles() -> Iterator[EnsembleRecipe]:
 
 
 def digit_recipe(
-    dataset: str, model: str, form: Form, *, augmented: bool, evaluations: tuple[EvaluationSpec, ...], **changes: Any
+    dataset: str,
+    model: str,
+    form: Form,
+    *,
+    augmented: bool,
+    evaluations: tuple[EvaluationSpec, ...],
+    **changes: Any,
 ) -> Recipe:
     """Returns the recipe of a digit data set.
 
@@ -117,7 +123,7 @@ def _modern_origins(recipe: Recipe, *, augmented: bool) -> Recipe:
 
 
 def _large() -> Recipe:
-    """Returns the recipe of PTN-L: a wider network, stronger augmentation, and origins averaged over 4 rotations."""
+    """Returns the recipe of PTN-L: a wider network, more augmentation, origins averaged over 4 rotations."""
     rows = (
         *_with_rotations("rotmnist.ptn_l.plus"),
         EvaluationSpec("rotmnist.ptn_l.origins", origins=AVERAGED_ORIGINS),
