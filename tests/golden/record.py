@@ -14,7 +14,7 @@ import cases
 import comparison
 import torch
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 
 
 def record_api() -> dict[str, Any]:
