@@ -1,14 +1,27 @@
 """Figures of the library and the style that all figures share: colors, origin marks, light and dark backgrounds."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from .files import atomic_path
+from .geometry import PolarGrid, Similarity, measure_shift, origin_px, polar_sample, similarity_warp
+from .layers import normalize_heatmap
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from .evaluation import Audit, LayerError, Point
+    from .models import Explanation
 
 # The palette of Okabe and Ito: distinguishable with color vision deficiency, readable on white and on black.
 BLUE, VERMILION, GREEN, YELLOW = "#0072b2", "#d55e00", "#009e73", "#f0e442"
@@ -17,6 +30,7 @@ PTN_COLOR, CNN_COLOR, ORIGIN_COLOR = BLUE, VERMILION, YELLOW
 HEATMAP_CMAP = "inferno"
 FORMATS = ("png", "webp", "svg", "pdf")
 
+_HEAT_RGB, _HEAT_OPACITY = (255, 70, 0), 0.65
 _LIGHT, _DARK = ("#1f2328", "#ffffff"), ("#e6edf3", "#0d1117")
 _DOTS_PER_INCH = 80
 
@@ -100,3 +114,293 @@ def _save_png(figure: Any, path: Path) -> None:
     result = Image.fromarray(indices)
     result.putpalette(palette.tobytes())
     result.save(path, format="PNG", optimize=True)
+
+
+def overlay(
+    image: Tensor, origin: tuple[float, float] | None = None, heatmap: Tensor | None = None, *, caption: str = ""
+) -> "Image":
+    """Returns a PIL image: the image enlarged, its heatmap in red, a cross at its origin, a caption below.
+
+    Args:
+        image: uint8 (C, H, W), grey or color.
+        origin: (x, y) in [-1, 1].
+        heatmap: (h, w) of any size.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    factor = max(1, round(384 / max(image.shape[1:])))
+    pixels = image.expand(3, -1, -1).float().repeat_interleave(factor, dim=1).repeat_interleave(factor, dim=2)
+    height, width = pixels.shape[1:]
+    if heatmap is not None:
+        heat = normalize_heatmap(heatmap)[None, None]
+        opacity = _HEAT_OPACITY * F.interpolate(heat, (height, width), mode="bilinear", align_corners=False)[0]
+        pixels = pixels * (1 - opacity) + pixels.new_tensor(_HEAT_RGB)[:, None, None] * opacity
+    picture = Image.new("RGB", (width, height + 26), _DARK[1])
+    picture.paste(Image.fromarray(pixels.round().byte().permute(1, 2, 0).contiguous().numpy()), (0, 0))
+    draw = ImageDraw.Draw(picture)
+    if origin is not None:
+        x, y = (origin[0] + 1) / 2 * width, (origin[1] + 1) / 2 * height
+        for color, thickness in (("black", 5), (ORIGIN_COLOR, 2)):
+            draw.line((x - 12, y, x + 12, y), fill=color, width=thickness)
+            draw.line((x, y - 12, x, y + 12), fill=color, width=thickness)
+    font = ImageFont.load_default(16)
+    while caption and font.getlength(caption) > width - 8:
+        caption = caption.removesuffix("..")[:-1] + ".." if len(caption) > 3 else ""
+    draw.text((4, height + 3), caption, fill=_DARK[0], font=font)
+    return picture
+
+
+@dataclass(frozen=True)
+class QuickstartResult:
+    """A network of the quickstart figure: its test error in %, its predictions, its accuracy in % at each angle."""
+
+    title: str
+    error: float
+    predictions: Sequence[int]
+    accuracies: Sequence[float]
+
+
+def draw_quickstart(
+    path: Path,
+    images: Tensor,
+    labels: Sequence[int],
+    explanation: "Explanation",
+    networks: tuple[QuickstartResult, QuickstartResult],
+    *,
+    angles: Sequence[float],
+    note: str = "",
+) -> None:
+    """Writes the quickstart figure: images with their origins and log-polar images; accuracy against rotation.
+
+    Args:
+        images: (K, 1, H, W) in [0, 1], with their labels and the polar network's explanation.
+        networks: the polar and the plain network.
+        angles: of `QuickstartResult.accuracies`, in degrees from 0 to less than 360.
+        note: added to the title of the accuracies.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    above, below = figure.subfigures(2, 1)
+    assert explanation.origins is not None
+    assert explanation.polar_images is not None
+    origins = origin_px(explanation.origins, (images.shape[-2], images.shape[-1])).tolist()
+    axes = above.subplots(2, len(images), squeeze=False)
+    for column, (x, y) in enumerate(origins):
+        image, log_polar = axes[:, column]
+        for axis, values in ((image, images[column, 0]), (log_polar, explanation.polar_images[column, 0])):
+            axis.imshow(values.numpy(), cmap="gray", vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+        mark_origin(image, x, y)
+        for line, (network, color) in enumerate(zip(networks, (PTN_COLOR, CNN_COLOR), strict=True)):
+            wrong = "" if network.predictions[column] == labels[column] else " ✗"
+            image.annotate(
+                f"{network.title}: {network.predictions[column]}{wrong}",
+                (0.5, 1),
+                (0, 16 - 12 * line),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                ha="center",
+                fontsize=9,
+                color=color,
+            )
+    axes[0, 0].set_ylabel("test digit,\n+ origin", fontsize=9)
+    axes[1, 0].set_ylabel("log-polar\n← angle", fontsize=9)  # the label is rotated: the arrow points down
+    axes[1, 0].set_xlabel("radius →", fontsize=9)
+    above.suptitle(f"Input of {networks[0].title}, and predictions of both networks (✗ wrong)\n", fontsize=11)
+
+    axis = below.subplots()
+    for network, color, marker in zip(networks, (PTN_COLOR, CNN_COLOR), "os", strict=True):
+        label = f"{network.title}: {network.error:.1f}% test error"
+        values = (*network.accuracies, network.accuracies[0])
+        axis.plot((*angles, 360), values, color=color, marker=marker, markersize=4, label=label)
+    lowest = min(value for network in networks for value in network.accuracies)
+    _angle_axis(axis)
+    axis.set(ylim=(10 * math.floor((lowest - 3) / 10), 100.5), xlabel="rotation about the center of the image")
+    axis.set_ylabel("accuracy (%)")
+    axis.legend(frameon=False, fontsize=10, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+    below.suptitle(f"Accuracy against rotation{note}", fontsize=11)
+    save(figure, path)
+
+
+def _angle_axis(axes: Any) -> None:
+    faint_grid(axes)
+    axes.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
+    axes.set_xlim(-4, 364)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Measured and expected shift of a log-polar image, in rows for a rotation and in columns for a dilation."""
+
+    kind: str
+    amount: float
+    measured: float
+    theory: float
+
+    @property
+    def label(self) -> str:
+        return f"rotated {self.amount:g}°" if self.kind == "rotation" else f"enlarged {self.amount:g}×"
+
+    @property
+    def unit(self) -> str:
+        return "rows" if self.kind == "rotation" else "columns"
+
+
+def log_polar_shifts(
+    digit: Tensor, kind: str, amounts: Sequence[float], *, size: int = 96
+) -> tuple[Tensor, Tensor, list[Shift]]:
+    """Returns a digit (H, W) in [0, 1] transformed by each amount, its log-polar images, and their shifts.
+
+    Args:
+        kind: "rotation" by degrees or "dilation" by factors; shifts are relative to the first amount.
+        size: of the images and the log-polar images, (K, size, size).
+    """
+    values = torch.tensor(amounts, dtype=torch.float64)
+    pose = Similarity(values.deg2rad(), 2.0) if kind == "rotation" else Similarity(scale=values)
+    copies = digit.double().expand(len(amounts), 1, *digit.shape)
+    images = similarity_warp(copies, pose, size=(size, size), mode="bicubic").clamp(0, 1)
+    grid = PolarGrid(size, size)
+    polar = polar_sample(images, torch.zeros(len(amounts), 2, dtype=torch.float64), grid)
+    columns_per_log = size / math.log(grid.outer_radius((size, size)) / grid.r_min_px)
+    shifts = []
+    for amount, (rows, columns) in zip(
+        amounts, measure_shift(polar[:1].expand_as(polar), polar).tolist(), strict=True
+    ):
+        if kind == "rotation":
+            theory = (amount - amounts[0]) / 360 * size
+            shifts.append(Shift(kind, amount, rows + size * round((theory - rows) / size), theory))  # modulo 360°
+        else:
+            shifts.append(Shift(kind, amount, columns, math.log(amount / amounts[0]) * columns_per_log))
+    return images[:, 0], polar[:, 0], shifts
+
+
+def draw_log_polar(digit: Tensor, path: Path) -> list[Shift]:
+    """Writes the paper's Figure 1 for a digit (H, W) in [0, 1], with measured shifts, and returns the shifts."""
+    from matplotlib.figure import Figure
+
+    sequences = [
+        log_polar_shifts(digit, "rotation", (0.0, 40.0, 90.0, 130.0, 200.0, 290.0)),
+        log_polar_shifts(digit, "dilation", (1.0, 1.2, 1.5, 1.8, 2.1, 2.4)),
+    ]
+    figure = Figure(figsize=(9.3, 7.9), layout="constrained")
+    axes = figure.subplots(4, 6, gridspec_kw={"hspace": 0.06})
+    for row, (images, polar, shifts) in zip((0, 2), sequences, strict=True):
+        axes[row, 0].set_ylabel("image", fontsize=9)
+        axes[row + 1, 0].set_ylabel("log-polar\n← angle", fontsize=9)
+        axes[row + 1, 0].set_xlabel("radius →", fontsize=9)
+        for column, shift in enumerate(shifts):
+            upper, lower = axes[row, column], axes[row + 1, column]
+            for axis, values in ((upper, images[column]), (lower, polar[column])):
+                axis.imshow(values.numpy(), cmap="gray", vmin=0, vmax=1)
+                axis.set(xticks=[], yticks=[])
+            if shift.kind == "rotation":
+                start = int(polar[0].sum(dim=1).argmax())  # the brightest row
+                line, end = lower.axhline, (start + shift.measured) % len(polar[0])
+            else:
+                start = int((polar[0].amax(dim=0) > 0.5).nonzero().max())  # the last bright column
+                line, end = lower.axvline, start + shift.measured
+            line(start, color=YELLOW, linewidth=1.6)
+            line(end, color=GREEN, linewidth=1.6)
+            upper.set_title(shift.label, fontsize=9)
+            lower.set_title(f"{shift.measured:z.2f} {shift.unit}\ntheory {shift.theory:.2f}", fontsize=8)
+    explain_shift_lines(figure)
+    figure.suptitle("Rotation shifts the log-polar image vertically, dilation horizontally", fontsize=11)
+    save(figure, path)
+    return sequences[0][2] + sequences[1][2]
+
+
+_AUDIT_LABELS = {"rotation": "rotation", "scale": "scale", "shift": "shift (pixels)"}
+_LAYER_STYLES = ((BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"))
+
+
+def draw_audit(audit: "Audit", path: Path) -> None:
+    """Writes the figure of an audit: consistency and accuracy above, errors of the layers below."""
+    from matplotlib.figure import Figure
+
+    layers = list(dict.fromkeys(error.layer for error in audit.layers))
+    kinds = [kind for kind in _AUDIT_LABELS if audit.curve(kind)]  # type: ignore[arg-type]
+    heights = [3.4] * bool(kinds) + [1.1 + 0.24 * len(layers)] * bool(layers)
+    figure = Figure(figsize=(11, 0.9 + sum(heights)), layout="constrained")
+    parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    if kinds:
+        _draw_audit_curves(parts[0], audit, kinds)
+    if layers:
+        _draw_layer_errors(parts[-1], audit.layers, layers)
+    title = audit.model if len(audit.model) <= 60 else f"…{audit.model[-59:]}"
+    accuracy = "" if audit.accuracy is None else f", accuracy {audit.accuracy:.1f}%"
+    if audit.accuracy_in_disc is not None:
+        accuracy += f" ({audit.accuracy_in_disc:.1f}% inside the disc)"
+    source = f"{audit.data}, " if audit.data else ""
+    figure.suptitle(f"{title}\n{source}{audit.images:,} images{accuracy}", fontsize=12)
+    save(figure, path)
+
+
+def _draw_audit_curves(figure: Any, audit: "Audit", kinds: Sequence[Any]) -> None:
+    widths = [2.2 if kind == "rotation" else 1.0 for kind in kinds]
+    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False, width_ratios=widths)[0]
+    lowest = 100.0
+    for axes, kind in zip(panels, kinds, strict=True):
+        points = audit.curve(kind)
+        amounts = [point.amount for point in points]
+        faint_grid(axes)
+        axes.set_xlabel(_AUDIT_LABELS[kind])
+        if kind == "rotation" and amounts[-1] - amounts[0] > 180:
+            _angle_axis(axes)
+            if amounts[0] == 0 and amounts[-1] < 360:
+                points, amounts = (*points, points[0]), [*amounts, 360.0]
+            if audit.settings["mask"] == "circle":
+                axes.set_xlabel("rotation, inside a disc")
+        elif kind == "scale":
+            axes.set_xscale("log")
+            axes.set_xticks([], minor=True)
+            axes.set_xticks(amounts, [f"{amount:g}" for amount in amounts], fontsize=8)
+        for label, values, style in _audit_lines(points):
+            axes.plot(amounts, values, label=label, **style)
+            lowest = min(lowest, *values)
+    panels[0].set_ylim(max(0.0, 10 * math.floor((lowest - 1) / 10)), 100.8)
+    panels[0].yaxis.get_major_locator().set_params(integer=True)
+    panels[0].set_ylabel("% of the images")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=10, ncols=len(labels), loc="outside upper center")
+
+
+def _audit_lines(points: "Sequence[Point]") -> list[tuple[str, list[float], dict[str, Any]]]:
+    """Returns label, values and style of each line."""
+    resampling = [point.resampling.consistency for point in points]
+    consistency = [point.transformed.consistency for point in points]
+    accuracy = [point.transformed.accuracy for point in points if point.transformed.accuracy is not None]
+    lines: list[tuple[str, list[float], dict[str, Any]]] = [
+        ("consistent, resampled only", resampling, {"color": "0.5", "linestyle": "--", "linewidth": 1.3}),
+        ("consistent", consistency, {"color": BLUE, "marker": "o", "markersize": 5.5, "linewidth": 2.6}),
+    ]
+    if accuracy:  # thinner: both lines stay visible where they coincide
+        lines.append(("correct", accuracy, {"color": VERMILION, "marker": "s", "markersize": 3, "linewidth": 1.2}))
+    return lines
+
+
+def _draw_layer_errors(figure: Any, layers: "Sequence[LayerError]", names: Sequence[str]) -> None:
+    """Draws a row for each layer in the order in which they run; hollow markers are resampling alone."""
+    axes = figure.subplots()
+    transforms = list(dict.fromkeys((error.kind, error.amount) for error in layers))
+    for index, ((kind, amount), (color, marker)) in enumerate(zip(transforms, _LAYER_STYLES, strict=False)):
+        label = f"rotated {amount:g}°" if kind == "rotation" else f"scaled ×{amount:g}"
+        errors = [error for error in layers if (error.kind, error.amount) == (kind, amount)]
+        rows = [names.index(error.layer) + 0.2 * (index - (len(transforms) - 1) / 2) for error in errors]
+        for values, face, suffix in (
+            ([error.error for error in errors], color, ""),
+            ([error.resampling for error in errors], "none", ", resampled only"),
+        ):
+            x = [math.nan if value is None else value for value in values]
+            axes.plot(x, rows, marker, color=color, markerfacecolor=face, markersize=5, label=label + suffix)
+    largest = max((value for error in layers for value in (error.error, error.resampling) if value), default=0.0)
+    polar = {error.layer for error in layers if error.relation == "polar"}
+    axes.set_yticks(
+        range(len(names)), [f"{name}  (polar)" if name in polar else name for name in names], fontsize=8
+    )
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(-0.02 * max(largest, 0.1), 1.05 * max(largest, 0.1))
+    axes.set_xlabel("relative equivariance error")
+    faint_grid(axes)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=9, ncols=3, loc="outside upper center")

@@ -1,6 +1,6 @@
-"""Evaluation of trained models: test errors, predictions, audits, equivariance."""
+"""Evaluation of models: test errors, predictions, audits, equivariance."""
 
-from .audit import Audit, audit
+from .audit import Agreement, Audit, Point, audit, write_audit
 from .classify import (
     ANGLES,
     DivergedError,
@@ -15,36 +15,32 @@ from .classify import (
     origin_offsets_px,
     scores,
 )
-from .consistency import Answers, Point
-from .layers import LayerError
-from .predict import Fault, FileKind, Prediction, file_kind, is_strange, overlay, predict_files
-from .weights import Weights, open_weights
+from .equivariance import LayerError, equivariance_error
+from .predict import Prediction, Unreadable, class_names, predict, predict_each
 
 __all__ = [
     "ANGLES",
-    "Answers",
+    "Agreement",
     "Audit",
     "DivergedError",
     "Evaluation",
-    "Fault",
-    "FileKind",
     "LayerError",
     "Point",
     "Prediction",
-    "Weights",
+    "Unreadable",
     "accuracy_by_angle",
     "audit",
     "check_tta",
+    "class_names",
     "describe_tta",
     "ensemble_scores",
+    "equivariance_error",
     "evaluate",
-    "file_kind",
-    "is_strange",
     "match_classes",
-    "open_weights",
     "origin_error_px",
     "origin_offsets_px",
-    "overlay",
-    "predict_files",
+    "predict",
+    "predict_each",
     "scores",
+    "write_audit",
 ]

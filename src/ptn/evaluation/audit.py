@@ -1,41 +1,75 @@
-"""How a classifier answers when images turn, grow and move: `audit`."""
+"""Audit of a classifier: accuracy and consistency of its predictions under rotations, scales and shifts."""
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..data.dataset import Dataset, VoxelDataset
-from ..device import placement
+from ..data.threads import in_threads, slices
+from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
-from ..geometry import MODES, Mode
-from ..models import Model, OnnxModel
-from .classifier import Classifier, FunctionModel, as_classifier
-from .consistency import Kind, Mask, Point, Probe, as_pictures, measure_consistency
-from .layers import LayerError, layer_errors
-from .transforms import Similarity, plane_size
+from ..files import atomic_path
+from ..geometry import MODES, Mode, similarity_warp
+from ..models import Ensemble, Network, OnnxModel, inferring, load_model, prepare_for_inference
+from .classify import check_finite, plane_size, to_float
+from .equivariance import Kind, LayerError, Transform, disc, layer_errors, round_trip
 
+Classifier = nn.Module | Callable[..., Any] | str | Path
+Mask = Literal["circle", "none"]
+
+KINDS: tuple[Kind, ...] = ("rotation", "scale", "shift")
 MASKS = ("circle", "none")
 ANGLES = tuple(float(angle) for angle in range(0, 360, 10))
 SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
-# shares of the shorter side, beside one pixel
-_SHIFTS = (1 / 16, 1 / 8)
+_SHIFT_SHARES = (1 / 16, 1 / 8)  # of the shorter side, in addition to one pixel
 _DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
-_LAYER_TRANSFORMS: tuple[tuple[str, float, Similarity], ...] = (
-    ("rotation", 45.0, Similarity(45.0)),
-    ("rotation", 90.0, Similarity(90.0)),
-    ("scale", 1.25, Similarity(scale=1.25)),
+_LAYER_TRANSFORMS = tuple(
+    Transform.of(kind, amount) for kind, amount in (("rotation", 45.0), ("rotation", 90.0), ("scale", 1.25))
 )
 _LAYER_IMAGES = 64
+_CPU_BATCH = 32  # fits the caches
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Predictions for transformed images compared with those for the original images.
+
+    Attributes:
+        consistency: share of equal predictions, in %.
+        change: mean total variation distance ½Σ|p − q| of the class probabilities, from 0 to 1.
+        accuracy: in %; None without labels.
+    """
+
+    consistency: float
+    change: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Results for one amount of a transform: degrees, a factor, or pixels (mean over four directions).
+
+    `resampling` compares with images that were transformed and transformed back: they are interpolated twice but
+    neither rotated, scaled nor shifted.
+    """
+
+    kind: Kind
+    amount: float
+    transformed: Agreement
+    resampling: Agreement
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What `audit` found. `accuracy` in % is that on the images as they are; None without labels."""
+    """Result of `audit`. `accuracy` is that on the original images in %, None without labels."""
 
     model: str
     data: str
@@ -49,21 +83,18 @@ class Audit:
     seconds: float = 0.0
 
     def curve(self, kind: Kind) -> tuple[Point, ...]:
-        """The points of one kind, in the order of their amounts."""
+        """Returns the points of one kind, sorted by amount."""
         return tuple(sorted((p for p in self.points if p.kind == kind), key=lambda p: p.amount))
 
     @property
     def accuracy_in_disc(self) -> float | None:
-        """The accuracy in % on images that are seen as turned ones are, through a disc, and not turned.
-
-        None if nothing is masked, or nobody looked.
-        """
+        """Accuracy in % on unrotated images inside the disc; None without a mask, labels or the angle 0."""
         if self.settings["mask"] != "circle":
             return None
         return next((p.transformed.accuracy for p in self.curve("rotation") if p.amount == 0), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Returns everything as JSON-like values."""
         return asdict(self)
 
 
@@ -82,26 +113,27 @@ def audit(
     device: torch.device | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Accuracy and consistency of any classifier against turns, scales and shifts of its images.
+    """Returns accuracy and consistency of any classifier under rotations, scales and shifts of its images.
 
-    Images turn about their middle. Seen through a disc, they have no corners that could come or go: turned images
-    and what they are compared with all are. Scaled and shifted images are seen whole; what comes into view there
-    is black. What interpolation does to images, rather than turning, is measured beside: see `Point`.
+    Images rotate about their center. By default rotated images, and those they are compared with, are masked by a
+    disc, so that no corners appear or disappear. Scaled and shifted images are not masked, and padded with black.
+    The effect of interpolation is measured separately; see `Point`.
 
     Args:
-        model: a torch module, a function, the name of a weights or an ONNX file: images (N, C, H, W) in [0, 1]
-            -> scores (N, classes), logits or probabilities.
-        images: (N, C, H, W) as floats in [0, 1] or bytes; or volumes (N, C, X, Y, Z), which turn about z and
-            keep their heights; or a data set, which has labels too.
-        labels: the true class of each image; None asks for consistency only.
+        model: images (N, C, H, W) in [0, 1] -> logits or probabilities (N, classes): a torch module, a function, or
+            what `load_model` takes.
+        images: (N, C, H, W) as floats in [0, 1] or uint8; volumes (N, C, X, Y, Z), which rotate about z; or a data
+            set, which includes labels.
+        labels: class indices; without them only the consistency is measured.
         angles: in degrees.
-        shifts_px: in pixels, each along x and y, both ways; None is 1, 1/16 and 1/8 of the shorter side.
-        layers: inner layers of a torch module to look at, see `LayerError`; None is its blocks, () is none.
-        mask: "circle" looks at turned images through the largest disc in them; "none" shows their corners, and
-            black where corners have gone.
-        batch: how many images at a time.
-        device: where to compute; None is where the model is. A model that is elsewhere moves, and stays there.
-        progress: called with how many answers there are, and of how many.
+        shifts_px: in pixels, each along ±x and ±y; by default 0, 1, 1/16 and 1/8 of the shorter side.
+        layers: inner layers whose equivariance is measured, see `LayerError`; by default the blocks of a torch
+            module, () for none.
+        mask: "circle" or "none".
+        mode: interpolation.
+        batch: images per forward pass.
+        device: where to compute; by default the device of the model. The model is moved there.
+        progress: called with the number of predictions done and the total.
     """
     start = time.perf_counter()
     check_choice("mask", mask, MASKS)
@@ -109,107 +141,400 @@ def audit(
     if batch is not None and batch < 1:
         raise InputError(f"batch must be at least 1; got {batch}")
     pixels, truth = _check_data(images, labels)
-    network = as_classifier(model)
-    opaque = isinstance(network, OnnxModel | FunctionModel)
+    network = _as_module(model)
+    opaque = isinstance(network, OnnxModel | _Function)
     if opaque and layers:
-        raise InputError("inner layers can be looked at in torch modules only: leave layers out")
+        raise InputError("layers needs a torch module: inner layers of other classifiers cannot be measured")
     if device is not None:
         network.to(device)
-    measured = measure_consistency(
-        network,
-        pixels,
-        truth,
-        list(_probes(angles, scales, _default_shifts(plane_size(pixels)) if shifts_px is None else shifts_px)),
-        mask=mask,
-        mode=mode,
-        batch=batch,
-        progress=progress,
-    )
-    found: list[LayerError] = []
+    place, dtype = placement(network)
+    size = plane_size(pixels)
+    transforms = _transforms(angles, scales, _default_shifts(size) if shifts_px is None else shifts_px)
+    measurement = _Measurement(network, pixels, truth, transforms, mask == "circle", mode, progress)
+    points, accuracy = measurement.run(batch)
+    errors: list[LayerError] = []
     if not opaque and (layers is None or layers):
-        some = as_pictures(pixels[:_LAYER_IMAGES], network)
-        found = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers, mode=mode)
+        some = to_float(pixels[:_LAYER_IMAGES], place, dtype)
+        errors = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers, mode=mode)
     return Audit(
         model=_name(model),
         data=f"{images.name} {images.split}" if isinstance(images, Dataset | VoxelDataset) else "",
         images=len(pixels),
         shape=tuple(pixels.shape[1:]),
-        classes=measured.classes,
-        accuracy=measured.accuracy,
-        points=measured.points,
-        layers=tuple(found),
+        classes=measurement.classes,
+        accuracy=accuracy,
+        points=points,
+        layers=tuple(errors),
         settings={
             "mask": mask,
             "mode": mode,
-            "scores": "probabilities" if measured.probabilities else "logits",
-            "layer_images": min(_LAYER_IMAGES, len(pixels)) if found else 0,
+            "scores": "probabilities" if measurement.probabilities else "logits",
+            "layer_images": min(_LAYER_IMAGES, len(pixels)) if errors else 0,
             "torch": torch.__version__,
-            "device": str(placement(network)[0]),
+            "device": str(place),
         },
         seconds=time.perf_counter() - start,
     )
 
 
-def _probes(angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float]) -> Iterator[Probe]:
-    numbers = [*angles, *scales, *shifts]
-    if not all(map(np.isfinite, numbers)) or not all(scale > 0 for scale in scales):
-        raise InputError(f"angles, scales and shifts must be finite, scales positive; got {numbers}")
-    for angle in dict.fromkeys(map(float, angles)):
-        yield Probe("rotation", angle, Similarity(degrees=angle))
-    for scale in dict.fromkeys(map(float, scales)):
-        yield Probe("scale", scale, Similarity(scale=scale))
+class _Measurement:
+    """Predictions of a classifier for images under each of the transforms."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor | None,
+        transforms: Sequence[Transform],
+        masked: bool,
+        mode: Mode,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.device, self.dtype = placement(model)
+        # Only models of this package are known to support threads, one batch each.
+        self.threaded = self.device.type == "cpu" and isinstance(model, Network | Ensemble)
+        self.model = prepare_for_inference(model)
+        self.images, self.labels = images, labels
+        self.masked, self.mode, self.progress = masked, mode, progress
+        # Each transform, and the one that only interpolates as it does; None where nothing is interpolated.
+        self.jobs = [(transform, _interpolation(transform, plane_size(images))) for transform in transforms]
+        predictions = 1 + masked + sum(not _is_identity(transform) for transform in transforms)
+        predictions += len({(job.kind == "rotation", back) for job, back in self.jobs if back is not None})
+        self.total, self.done, self.lock = predictions * len(images), 0, Lock()
+
+        with inferring(self.model), precision_of("fp32", self.device):
+            scores = self._scores(to_float(images[:2], self.device, self.dtype))
+        self.classes, self.probabilities = scores.shape[1], _are_probabilities(scores)
+        if labels is not None and int(labels.max()) >= self.classes:
+            raise InputError(f"label {int(labels.max())} is outside the {self.classes} classes of the model")
+
+    def run(self, batch: int | None) -> tuple[tuple[Point, ...], float | None]:
+        """Returns the points in the order of the transforms, and the accuracy on the original images."""
+        size = batch or (_CPU_BATCH if self.device.type == "cpu" else default_batch(self.images.shape[1:]))
+        count = len(self.images)
+        try:
+            with inferring(self.model), precision_of("fp32", self.device):
+                parts = (
+                    in_threads(self._compare, count, size)
+                    if self.threaded
+                    else map(self._compare, slices(count, size))
+                )
+                sums = torch.stack(list(parts)).sum(dim=0)
+        except torch.OutOfMemoryError as error:
+            raise InputError(
+                f"{self.device} ran out of memory with a batch of {size}: use a smaller batch"
+            ) from error
+        rows: dict[tuple[Kind, float], list[int]] = {}
+        for index, (transform, _) in enumerate(self.jobs):
+            rows.setdefault((transform.kind, transform.amount), []).append(index)
+        means = {key: sums[:-1].unflatten(0, (-1, 2))[indices].mean(dim=0) / count for key, indices in rows.items()}
+        points = tuple(
+            Point(*key, self._agreement(both[0]), self._agreement(both[1])) for key, both in means.items()
+        )
+        return points, self._agreement(sums[-1] / count).accuracy
+
+    @torch.no_grad()  # the grad mode is per thread
+    def _compare(self, chosen: slice) -> Tensor:
+        """Returns sums over some images (2 * jobs + 1, 3): equal, changed and correct predictions.
+
+        Rows: for each job the transformed and the interpolated images; last the original images.
+        """
+        images = to_float(self.images[chosen], self.device, self.dtype)
+        labels = None if self.labels is None else self.labels[chosen]
+        window = disc(images) if self.masked else images.new_ones(())
+        # By (masked, transform that interpolates): predictions that several jobs share.
+        known: dict[tuple[bool, Transform | None], Tensor] = {(False, None): self._predict(images)}
+        known[True, None] = self._predict(images * window) if self.masked else known[False, None]
+        sums = []
+        for transform, back in self.jobs:
+            rotated = transform.kind == "rotation"
+            through = window if rotated else images.new_ones(())
+            if (rotated, back) not in known:
+                assert back is not None
+                known[rotated, back] = self._predict(
+                    round_trip(images, back.pose, mode=self.mode).clamp(0, 1) * through
+                )
+            before = after = known[rotated, None]
+            if not _is_identity(transform):
+                # The disc touches the border, where zero padding would be interpolated into it.
+                padding_mode: Any = "border" if rotated and self.masked else "zeros"
+                warped = similarity_warp(images, transform.pose, mode=self.mode, padding_mode=padding_mode)
+                after = self._predict(warped.clamp(0, 1) * through)
+            sums += [_sums(before, after, labels), _sums(before, known[rotated, back], labels)]
+        return torch.stack([*sums, _sums(known[False, None], known[False, None], labels)])
+
+    def _predict(self, images: Tensor) -> Tensor:
+        """Returns probabilities (N, classes)."""
+        scores = self._scores(images)
+        with self.lock:
+            self.done += len(images)
+            if self.progress is not None:
+                self.progress(self.done, self.total)
+        return scores if self.probabilities else scores.softmax(dim=1)
+
+    def _scores(self, images: Tensor) -> Tensor:
+        scores = self.model(images)
+        if not isinstance(scores, Tensor):
+            raise InputError(
+                f"a classifier must return a tensor (N, classes); this one returns a {type(scores).__name__}: "
+                "wrap it in a function that returns the scores only"
+            )
+        if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
+            raise InputError(
+                f"a classifier must return scores ({len(images)}, classes) for {len(images)} images and at least 2 "
+                f"classes; this one returns {tuple(scores.shape)}"
+            )
+        scores = scores.float().cpu()
+        check_finite(scores)
+        return scores
+
+    def _agreement(self, means: Tensor) -> Agreement:
+        same, change, correct = means.tolist()
+        return Agreement(100 * same, change, None if self.labels is None else 100 * correct)
+
+
+def _sums(before: Tensor, after: Tensor, labels: Tensor | None) -> Tensor:
+    """Returns sums over probabilities (N, classes): equal predictions, ½Σ|p − q|, correct predictions."""
+    predictions = after.argmax(dim=1)
+    same = (predictions == before.argmax(dim=1)).double().sum()
+    change = (after - before).abs().sum(dim=1).double().sum() / 2
+    correct = torch.zeros_like(same) if labels is None else (predictions == labels).double().sum()
+    return torch.stack((same, change, correct))
+
+
+def _are_probabilities(scores: Tensor) -> bool:
+    return bool((scores >= 0).all()) and bool(((scores.sum(dim=1) - 1).abs() < 1e-3).all())
+
+
+def _is_identity(transform: Transform) -> bool:
+    return transform.amount == (1.0 if transform.kind == "scale" else 0.0)
+
+
+def _interpolation(transform: Transform, size: tuple[int, int]) -> Transform | None:
+    """Returns the smallest transform that interpolates images of this size like `transform`, or None.
+
+    Rotations of square images by 90°, of other images by 180°, and shifts by whole pixels map pixels onto pixels.
+    """
+    amount = transform.amount
+    if transform.kind == "rotation":
+        amount %= 90 if size[0] == size[1] else 180
+        transform = Transform.of("rotation", amount)
+    elif transform.kind == "shift" and amount.is_integer():
+        return None
+    return None if _is_identity(transform) else transform
+
+
+def _transforms(angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float]) -> list[Transform]:
+    amounts = [*angles, *scales, *shifts]
+    if not all(map(np.isfinite, amounts)) or not all(scale > 0 for scale in scales):
+        raise InputError(f"angles, scales and shifts must be finite, scales positive; got {amounts}")
+    transforms = [Transform.of("rotation", angle) for angle in dict.fromkeys(map(float, angles))]
+    transforms += [Transform.of("scale", scale) for scale in dict.fromkeys(map(float, scales))]
     for shift in dict.fromkeys(map(float, shifts)):
-        for x, y in _DIRECTIONS if shift else _DIRECTIONS[:1]:
-            yield Probe("shift", shift, Similarity(shift_px=(shift * x, shift * y)))
+        transforms += [Transform.of("shift", shift, way) for way in (_DIRECTIONS if shift else _DIRECTIONS[:1])]
+    return transforms
 
 
 def _default_shifts(size: tuple[int, int]) -> tuple[float, ...]:
-    return tuple(sorted({0.0, 1.0, *(float(max(1, round(share * min(size)))) for share in _SHIFTS)}))
+    return tuple(sorted({0.0, 1.0, *(float(max(1, round(share * min(size)))) for share in _SHIFT_SHARES)}))
 
 
 def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
-    """The images as a tensor, and their labels if there are any."""
+    """Returns images as a tensor, and int64 labels if there are any."""
     if isinstance(images, Dataset | VoxelDataset):
         labels = images.labels if labels is None else labels
         images = images.images
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(images)
     if isinstance(images, Sequence) and not isinstance(images, str):
-        images = _stack(images)
+        tensors = [torch.as_tensor(image) for image in images]
+        shapes = list(dict.fromkeys(tuple(tensor.shape) for tensor in tensors))
+        if len(shapes) > 1:
+            raise InputError(f"images must have one shape; got {shapes[0]} and {shapes[1]}")
+        images = torch.stack(tensors) if tensors else torch.empty(0)
     if not isinstance(images, Tensor):
-        raise InputError(f"images are a tensor (N, C, H, W) or a data set; got {type(images).__name__}")
+        raise InputError(f"images must be a tensor (N, C, H, W) or a data set; got {type(images).__name__}")
     if images.dim() not in (4, 5) or 0 in images.shape:
-        raise InputError(f"images are (N, C, H, W), at least one; got shape {tuple(images.shape)}")
-    if images.is_floating_point():
+        raise InputError(f"images must be (N, C, H, W), at least one; got shape {tuple(images.shape)}")
+    if images.dtype != torch.uint8:
         low, high = float(images.min()), float(images.max())
-        if not (low >= 0 and high <= 1):
-            raise InputError(f"images are floats in [0, 1] or bytes; these go from {low:g} to {high:g}")
-    elif images.dtype != torch.uint8:
-        raise InputError(f"images are floats in [0, 1] or bytes; got {images.dtype}")
+        if not images.is_floating_point() or not (low >= 0 and high <= 1):
+            found = f"{images.dtype} from {low:g} to {high:g}"
+            raise InputError(f"images must be floats in [0, 1] or uint8; got {found}")
     if labels is None:
         return images, None
     truth = torch.as_tensor(labels)
     if truth.is_floating_point() or truth.dtype == torch.bool:
-        raise InputError(f"labels are the numbers of classes; got {truth.dtype}")
+        raise InputError(f"labels must be class indices; got {truth.dtype}")
     if truth.shape != (len(images),):
-        raise InputError(f"{len(images)} images but labels of shape {tuple(truth.shape)}: give one label per image")
+        raise InputError(f"labels must be one per image ({len(images)}); got shape {tuple(truth.shape)}")
     if int(truth.min()) < 0:
-        raise InputError(f"labels count from 0; got {int(truth.min())}")
+        raise InputError(f"labels must be class indices from 0; got {int(truth.min())}")
     return images, truth.cpu().long()
 
 
-def _stack(images: Sequence[Any]) -> Tensor:
-    tensors = [torch.as_tensor(image) for image in images]
-    shapes = list(dict.fromkeys(tuple(tensor.shape) for tensor in tensors))
-    if len(shapes) > 1:
-        raise InputError(f"images differ in shape, {shapes[0]} and {shapes[1]}: bring them to one size and mode")
-    return torch.stack(tensors) if tensors else torch.empty(0)
+class _Function(nn.Module):
+    """A function from images to scores, tensors or arrays, as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, images: Tensor) -> Any:
+        scores = self.function(images)
+        return torch.from_numpy(scores) if isinstance(scores, np.ndarray) else scores
+
+
+def _as_module(model: Classifier) -> nn.Module:
+    if isinstance(model, nn.Module):
+        return model
+    if isinstance(model, str | Path):
+        return load_model(model)
+    if callable(model):
+        return _Function(model)
+    raise InputError(f"expected a torch module, a function, or a file or tag to load; got {type(model).__name__}")
 
 
 def _name(model: Classifier) -> str:
-    """What to call the classifier in a report."""
     if isinstance(model, OnnxModel):
         return str(model.path)
     if isinstance(model, nn.Module):
-        return model.config.name if isinstance(model, Model) and hasattr(model, "config") else type(model).__name__
-    return getattr(model, "__name__", type(model).__name__) if callable(model) else str(model)
+        return getattr(getattr(model, "config", None), "name", type(model).__name__)
+    return str(model) if isinstance(model, str | Path) else getattr(model, "__name__", type(model).__name__)
+
+
+_UNITS = {"rotation": "{:g}°", "scale": "×{:g}", "shift": "{:g} px"}
+_EXPECTED = {"image": "transformed", "polar": "rolled, shifted", "invariant": "unchanged"}
+
+
+def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
+    """Writes audit.json, audit.md and audit.png into `folder` and returns their paths."""
+    from ..figures import draw_audit
+
+    texts = {"audit.json": json.dumps(audit.to_dict(), indent=2) + "\n", "audit.md": render_audit(audit)}
+    for name, text in texts.items():
+        with atomic_path(Path(folder) / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    draw_audit(audit, Path(folder) / "audit.png")
+    return [Path(folder) / name for name in (*texts, "audit.png")]
+
+
+def render_audit(audit: Audit) -> str:
+    """Returns the report as Markdown."""
+    lines = [f"# Audit of {audit.model}", "", f"{describe_audit(audit)}.", ""]
+    lines += [*_table(audit_summary(audit), left=("against",)), "", *(f"- {note}" for note in _notes(audit)), ""]
+    for kind in KINDS:
+        if points := audit.curve(kind):
+            columns = {"by": [_UNITS[kind].format(p.amount) for p in points]}
+            columns |= {
+                name: [_format(name, value) for value in values] for name, values in _values(points).items()
+            }
+            lines += [f"## Against {kind}", "", *_table(columns), ""]
+    if audit.layers:
+        lines += [
+            "## Inner layers",
+            "",
+            *_table(_layer_columns(audit.layers), left=("layer", "map", "expected")),
+            "",
+        ]
+        lines += [
+            f"Relative error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ over {audit.settings['layer_images']} images; 0 is exact "
+            "equivariance. *Transformed*: a map of the image, compared inside a disc. *Rolled, shifted*: a polar "
+            "map; the error includes an origin that does not follow the image. *Unchanged*: logits and maps after "
+            "a spatial transformer. *Resampled*: image and map transformed and transformed back.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def describe_audit(audit: Audit) -> str:
+    """Returns one line about images, classes and accuracy."""
+    source = f" of {audit.data}" if audit.data else ""
+    accuracy = "no labels" if audit.accuracy is None else f"accuracy {audit.accuracy:.1f}%"
+    if audit.accuracy_in_disc is not None:
+        accuracy += f", inside the disc {audit.accuracy_in_disc:.1f}%"
+    shape = " × ".join(map(str, audit.shape))
+    return f"{audit.images:,} images{source}, {shape}, {audit.classes} classes; {accuracy}"
+
+
+def audit_summary(audit: Audit) -> dict[str, list[str]]:
+    """Returns table columns by heading: means over all amounts of each kind of transform except the identity."""
+    columns: dict[str, list[str]] = {}
+    for kind in KINDS:
+        points = [p for p in audit.curve(kind) if p.amount != (1.0 if kind == "scale" else 0.0)]
+        if not points:
+            continue
+        worst = min(points, key=lambda p: p.transformed.consistency)
+        columns.setdefault("against", []).append(kind)
+        columns.setdefault("worst consistency", []).append(
+            f"{worst.transformed.consistency:.1f}% at {_UNITS[kind].format(worst.amount)}"
+        )
+        for name, values in _values(points).items():
+            columns.setdefault(name, []).append(_format(name, sum(values) / len(values)))
+    return columns
+
+
+def _values(points: Sequence[Point]) -> dict[str, list[float]]:
+    """Returns the numbers of the points by name, without those that are unknown."""
+    values: dict[str, list[float]] = {}
+    for prefix, name in (("", "transformed"), ("resampled: ", "resampling")):
+        for key in ("consistency", "change", "accuracy"):
+            column = [getattr(getattr(point, name), key) for point in points]
+            if None not in column:
+                values[prefix + key] = column
+    return values
+
+
+def _format(name: str, value: float) -> str:
+    return f"{value:.3f}" if name.endswith("change") else f"{value:.1f}%"
+
+
+def _layer_columns(layers: Sequence[LayerError]) -> dict[str, list[str]]:
+    """Returns a row for each layer and two columns for each transform."""
+    firsts = {error.layer: error for error in reversed(layers)}
+    rows = [firsts[name] for name in dict.fromkeys(error.layer for error in layers)]
+    columns = {
+        "layer": [error.layer for error in rows],
+        "map": ["×".join(map(str, error.shape)) for error in rows],
+        "expected": [_EXPECTED[error.relation] for error in rows],
+    }
+    for kind, amount in dict.fromkeys((error.kind, error.amount) for error in layers):
+        errors = [error for error in layers if (error.kind, error.amount) == (kind, amount)]
+        heading = _UNITS[kind].format(amount)
+        for name, values in (
+            (heading, [error.error for error in errors]),
+            (f"{heading} resampled", [error.resampling for error in errors]),
+        ):
+            columns[name] = ["–" if value is None else f"{value:.3f}" for value in values]
+    return columns
+
+
+def _table(columns: Mapping[str, Sequence[str]], *, left: Sequence[str] = ()) -> list[str]:
+    """Returns the lines of an aligned Markdown table; columns in `left` are left-aligned."""
+    padded = []
+    for heading, cells in columns.items():
+        width = max(map(len, (heading, *cells)))
+        pad, rule = (str.ljust, "-" * width) if heading in left else (str.rjust, "-" * (width - 1) + ":")
+        padded.append([pad(heading, width), rule, *(pad(cell, width) for cell in cells)])
+    return [f"| {' | '.join(line)} |" for line in zip(*padded, strict=True)]
+
+
+def _notes(audit: Audit) -> Iterator[str]:
+    yield (
+        "*Consistency*: share of images with the same prediction as before the transform. *Change*: mean total "
+        "variation distance of the class probabilities, from 0 to 1. The first table leaves out the identity. "
+        "Shifts are means over four directions."
+    )
+    yield (
+        f"*Resampled*: images transformed and transformed back ({audit.settings['mode']}): the effect of "
+        "interpolation alone. Rotations of square images by 90° and shifts by whole pixels need none."
+    )
+    if audit.settings["mask"] == "circle":
+        yield (
+            "Rotated images, and those they are compared with, are masked by the largest inscribed disc, also at "
+            "0°. Scaled and shifted images are not masked, and padded with black."
+        )
+    else:
+        yield "Images are not masked: corners that leave the image are lost, and the padding is black."
+    if audit.settings["scores"] == "probabilities":
+        yield "The classifier returns probabilities."

@@ -12,9 +12,7 @@ from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..device import Precision, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
-from ..models import InferenceModel, Model, OnnxModel, PolarNetwork
-from ..models.inference import prepare_for_inference
-from ..models.networks import inferring
+from ..models import InferenceModel, Model, OnnxModel, PolarNetwork, inferring, prepare_for_inference
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 

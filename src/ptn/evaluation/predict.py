@@ -1,238 +1,245 @@
-"""What a model says about image files or meshes, and a picture of where it looked."""
+"""Predictions for images and meshes, from files or memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..data.folder import FITS, SUFFIXES, Fit, FittedImage, read_fitted
+from ..data.images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
 from ..data.meshes import MESH_SUFFIXES, read_voxels, view_from_above
-from ..data.voxelize import OCCUPANCIES, SIZES, Occupancy
+from ..data.voxelize import OCCUPANCIES, SIZES
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
-from ..models import InferenceModel, Model, Network, OnnxModel
-from ..models.inference import prepare_for_inference
-from .classify import check_finite
+from ..models import Network, load_model, prepare_for_inference
+from .classify import check_finite, to_float
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-STRANGE = 2.0
-"""From how many deviations on an image is strange to a network: see `is_strange`."""
+    ImageLike = Image | str | Path | np.ndarray[Any, Any] | Tensor
 
-# Overlays are enlarged by a whole factor to about this many pixels.
-_OVERLAY_PX = 384
-_CAPTION_PX = 26
-_FONT_PX = 16
-_CROSS_PX = 12
-_BACKGROUND = (38, 40, 46)
-_INK = (235, 235, 235)
-_MARK = (40, 230, 90)
-_HEAT = (255, 70, 0)
-# how much of the image the hottest place hides
-_HEAT_OPACITY = 0.65
+_UNUSUAL = 2.0  # standard deviations of a training pixel
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a model says about one file.
+    """Prediction of a model for one image or mesh.
 
-    `top` has the likeliest classes with their probabilities, the likeliest first. `image` uint8 (C, H, W) is
-    what the model saw, a mesh's voxels from above; `origin` (x, y) in [-1, 1] of it and `heatmap` (h, w) are None
-    if the model has none.
+    Attributes:
+        label: index of the most probable class.
+        top: the most probable classes with their probabilities, in descending order.
+        origin: (x, y) in [-1, 1], and `heatmap` (h, w); None if the model has none.
+        image: the input of the model as uint8 (C, H, W); voxels are seen from above.
+        path: the file, if the input was one.
     """
 
-    path: Path
+    label: int
     class_name: str
     probability: float
     top: tuple[tuple[str, float], ...]
     origin: tuple[float, float] | None
     image: Tensor = field(repr=False)
-    heatmap: Tensor | None = field(repr=False)
+    heatmap: Tensor | None = field(default=None, repr=False)
+    path: Path | None = None
 
 
-class Fault(NamedTuple):
-    """A file that could not be read, and a line that says why."""
+class Unreadable(NamedTuple):
+    """A file that could not be read, and the reason."""
 
     path: Path
     reason: str
 
 
-def predict_files(
-    model: Model | OnnxModel,
-    classes: Sequence[str],
-    paths: Sequence[Path],
+def predict(
+    model: nn.Module | str | Path,
+    images: "ImageLike | Sequence[ImageLike]",
     *,
-    batch: int | None = None,
     top: int = 5,
-    fit: Fit = "resize",
-    occupancy: Occupancy | None = None,
+    batch: int | None = None,
     device: torch.device | str | None = None,
-) -> tuple[list[Prediction], list[Fault]]:
-    """What `model` says about the images in `paths`, in their order, and the files that could not be read.
+) -> list[Prediction]:
+    """Returns a prediction for each image: files, PIL images, arrays or tensors, of any size.
 
-    Images are brought to the model's size and channels as `load_folder` does; `fit` is what it was trained with.
-    For a model of voxels the files are meshes, voxelised as ModelNet's are; `occupancy` is what it was trained
-    with, by default the surface, and the solid too if it takes two channels.
+    Images are converted to the size and channels of the model as in training (`load_folder`). For models of voxels
+    the inputs are mesh files, which are voxelized, or tensors of voxels.
 
     Args:
-        classes: the names of the model's labels.
-        batch: how many images are read and classified at a time; None is 1000, or fewer if they are large.
-        top: how many classes a prediction names.
-        device: where to compute; None is where the model is. A model that is elsewhere moves, and stays there.
+        model: a model of this package, or what `load_model` takes.
+        images: one or several: paths, PIL images, arrays (H, W) or (H, W, C), tensors (C, H, W), each uint8 or
+            floats in [0, 1]; or a batch of tensors (N, C, H, W).
+        top: number of classes in `Prediction.top`.
+        batch: images per forward pass; by default 1000, fewer for large images.
+        device: where to compute; by default the device of the model. The model is moved there.
     """
-    read = _reader(model, fit, occupancy)
-    if len(classes) != model.config.num_classes:
-        raise InputError(f"the model has {model.config.num_classes} classes; got {len(classes)} names for them")
+    if not isinstance(model, nn.Module):
+        model = load_model(model)
+    several = isinstance(images, Tensor) and images.dim() == len(_input_shape(model)) + 1
+    if several or (isinstance(images, Sequence) and not isinstance(images, str)):
+        inputs: list[Any] = list(images)  # type: ignore[arg-type]
+    else:
+        inputs = [images]
+    predictions = []
+    for result in predict_each(model, inputs, top=top, batch=batch, device=device):
+        if isinstance(result, Unreadable):
+            raise InputError(result.reason)
+        predictions.append(result)
+    return predictions
+
+
+def predict_each(
+    model: nn.Module,
+    inputs: "Sequence[ImageLike]",
+    *,
+    top: int = 5,
+    batch: int | None = None,
+    device: torch.device | str | None = None,
+) -> Iterator[Prediction | Unreadable]:
+    """Yields a prediction for each input in order, or `Unreadable` for a file that cannot be read."""
     if top < 1 or (batch is not None and batch < 1):
         raise InputError(f"top and batch must be at least 1; got {top} and {batch}")
+    reader = _Reader(model)
     if device is not None:
         model.to(device)
-
-    ready = prepare_for_inference(model)
-    predictions: list[Prediction] = []
-    faults: list[Fault] = []
-    step = batch or default_batch(model.input_shape)
-    for start in range(0, len(paths), step):
-        chosen = paths[start : start + step]
-        with ThreadPoolExecutor() as pool:
-            results = list(pool.map(read, chosen))
-        images: list[Tensor] = []
-        readable: list[Path] = []
-        for path, result in zip(chosen, results, strict=True):
-            if result.image is None:
-                faults.append(Fault(path, result.fault))
-            else:
-                images.append(result.image)
-                readable.append(path)
-        if images:
-            predictions += _predict(ready, classes, readable, torch.stack(images), top)
-    return predictions, faults
+    prepared = prepare_for_inference(model)
+    size = batch or default_batch(reader.shape)
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(inputs), size):
+            chosen = inputs[start : start + size]
+            tensors = list(pool.map(reader.read, chosen))
+            readable = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+            predictions = iter(
+                _predict(prepared, class_names(model), torch.stack(readable), top) if readable else ()
+            )
+            for source, tensor in zip(chosen, tensors, strict=True):
+                path = Path(source) if isinstance(source, str | Path) else None
+                if isinstance(tensor, Tensor):
+                    yield Prediction(**next(predictions), path=path)
+                elif path is None:
+                    raise InputError(tensor)
+                else:
+                    yield Unreadable(path, tensor)
 
 
-def is_strange(model: Model | OnnxModel, image: Tensor) -> bool:
-    """Whether `image` uint8 (C, H, W) is much brighter or darker than what `model` learned from, say inverted.
+def class_names(model: nn.Module) -> tuple[str, ...]:
+    """Returns the names of the classes of a model, or their indices."""
+    config: Any = model.config
+    return getattr(model, "classes", None) or tuple(map(str, range(config.num_classes)))
 
-    By more than `STRANGE` deviations of a training pixel, on average. To models without these nothing is strange.
+
+def file_kind(model: nn.Module) -> tuple[str, tuple[str, ...]]:
+    """Returns which files a model takes, "image" or "mesh", and their suffixes."""
+    return ("image", IMAGE_SUFFIXES) if len(_input_shape(model)) == 3 else ("mesh", MESH_SUFFIXES)
+
+
+def is_unusual(model: nn.Module, image: Tensor) -> bool:
+    """Returns whether `image` uint8 (C, H, W) is much brighter or darker than the training images, e.g. inverted.
+
+    On average by more than two standard deviations of a training pixel. False for models without statistics.
     """
     if not isinstance(model, Network) or len(model.input_shape) != 3:
         return False
     mean, std = (model.get_buffer(name).cpu() for name in ("mean", "std"))
-    return bool(((image.flatten(1).float().mean(dim=1) / 255 - mean).abs() > STRANGE * std).all())
+    return bool(((image.flatten(1).float().mean(dim=1) / 255 - mean).abs() > _UNUSUAL * std).all())
 
 
-class FileKind(NamedTuple):
-    """What a model takes, "an image" or "a mesh", and how such files' names end."""
-
-    article: str
-    name: str
-    suffixes: tuple[str, ...]
-
-
-def file_kind(model: Model | OnnxModel) -> FileKind:
-    """The kind of files that `predict_files` reads for `model`."""
-    if len(model.input_shape) == 3:
-        return FileKind("an", "image", SUFFIXES)
-    return FileKind("a", "mesh", MESH_SUFFIXES)
+def _input_shape(model: nn.Module) -> tuple[int, ...]:
+    shape = getattr(model, "input_shape", None)
+    if shape is None:
+        raise InputError(f"predict takes a model of ptn or an ONNX file; got {type(model).__name__}")
+    return tuple(shape)
 
 
-def _reader(model: Model | OnnxModel, fit: Fit, occupancy: Occupancy | None) -> Callable[[Path], FittedImage]:
-    """How a file becomes what `model` takes."""
-    channels, *size = model.input_shape
-    check_choice("fit", fit, FITS)
-    if len(size) == 2 and channels in (1, 3):
-        return lambda path: read_fitted(path, (size[0], size[1]), channels, fit)
-    kind = occupancy or ("surface" if channels == 1 else "surface+solid")
-    check_choice("occupancy", kind, OCCUPANCIES)
-    if len(size) != 3 or size[0] not in SIZES or len(kind.split("+")) != channels:
-        takes = f"{model.config.name} takes {tuple(model.input_shape)}"
-        raise InputError(f"{takes}, which no image file holds, nor do meshes become {kind} of that size")
+class _Reader:
+    """Converts inputs to uint8 tensors of the shape that a model takes."""
 
-    def read(path: Path) -> FittedImage:
+    def __init__(self, model: nn.Module) -> None:
+        self.shape = _input_shape(model)
+        metadata: dict[str, Any] = getattr(model, "metadata", {})
+        self.fit: Fit = metadata.get("fit", "resize")
+        check_choice("fit", self.fit, FITS)
+        channels, *size = self.shape
+        if len(size) == 2 and channels in (1, 3):
+            return
+        default = "surface" if channels == 1 else "surface+solid"
+        self.occupancy = (metadata.get("dataset_options") or {}).get("occupancy") or default
+        check_choice("occupancy", self.occupancy, OCCUPANCIES)
+        if len(size) != 3 or size[0] not in SIZES or len(self.occupancy.split("+")) != channels:
+            raise InputError(f"the model takes {self.shape}, to which neither images nor meshes can be converted")
+
+    def read(self, source: Any) -> Tensor | str:
+        """Returns a tensor of the model's shape, or why there is none."""
         try:
-            return FittedImage(read_voxels(path, size=size[0], occupancy=kind), "", "")
+            return self._convert(source)
         except InputError as error:
-            return FittedImage(None, "", str(error))
+            return str(error)
+        except Exception as error:  # decoders raise exceptions of many types for damaged files
+            return f"{source}: {(str(error) or type(error).__name__).splitlines()[0]}"
 
-    return read
-
-
-def _predict(
-    model: Model | InferenceModel | OnnxModel,
-    classes: Sequence[str],
-    paths: Sequence[Path],
-    images: Tensor,
-    top: int,
-) -> Iterator[Prediction]:
-    """A prediction for each path, whose image (N, C, H, W) or volume is at the same place in `images`."""
-    place, dtype = placement(model)
-    volumes = images.dim() == 5
-    with precision_of("fp32", place):
-        seen = model.explain(images.to(place).to(dtype) / (1 if volumes else 255))
-    answers = seen.logits.float().softmax(dim=1).cpu()
-    check_finite(answers)
-    best = answers.topk(min(top, len(classes)))
-    for index, path in enumerate(paths):
-        named = zip(best.indices[index].tolist(), best.values[index].tolist(), strict=True)
-        ranking = tuple((classes[label], probability) for label, probability in named)
-        origin = None
-        if seen.origins is not None:
-            x, y = seen.origins[index].tolist()
-            origin = (x, y)
-        heatmap = None if seen.heatmaps is None else seen.heatmaps[index].cpu()
-        image = view_from_above(images[index]) if volumes else images[index]
-        yield Prediction(path, *ranking[0], ranking, origin, image, heatmap)
+    def _convert(self, source: Any) -> Tensor:
+        channels, *size = self.shape
+        if len(size) == 3:
+            if isinstance(source, str | Path):
+                return read_voxels(Path(source), size=size[0], occupancy=self.occupancy)
+            if not isinstance(source, Tensor) or tuple(source.shape) != self.shape:
+                raise InputError(f"voxels must be a mesh file or a tensor {self.shape}; got {_describe(source)}")
+            return source.to(torch.uint8)
+        if isinstance(source, str | Path):
+            picture, _ = read_image(Path(source))
+        else:
+            picture = _to_tensor(source)
+        return (fit_image(picture, (size[0], size[1]), channels, self.fit) * 255).round().byte()
 
 
-def overlay(
-    image: Tensor,
-    origin: tuple[float, float] | None = None,
-    heatmap: Tensor | None = None,
-    *,
-    caption: str = "",
-) -> "Image":
-    """A picture of where a model looked: the image enlarged, its heatmap in red, a cross at its origin.
+def _to_tensor(source: Any) -> Tensor:
+    """Returns a PIL image, an array (H, W) or (H, W, C), or a tensor (C, H, W) as floats in [0, 1] (C, H, W)."""
+    from PIL import Image, ImageOps
 
-    `image` uint8 (C, H, W), grey or colour; `origin` (x, y) in [-1, 1]; `heatmap` (h, w) of any size, the
-    hotter the more it draws the origin to it. The caption stands below.
-    """
-    from PIL import Image, ImageDraw, ImageFont
-
-    height, width = image.shape[1:]
-    factor = max(1, round(_OVERLAY_PX / max(height, width)))
-    pixels = image.expand(3, -1, -1).float()
-    pixels = pixels.repeat_interleave(factor, dim=1).repeat_interleave(factor, dim=2)
-    if heatmap is not None:
-        share = heat_share(heatmap)[None, None]
-        heat = F.interpolate(share, pixels.shape[1:], mode="bilinear", align_corners=False)[0]
-        opacity = _HEAT_OPACITY * heat
-        pixels = pixels * (1 - opacity) + pixels.new_tensor(_HEAT)[:, None, None] * opacity
-
-    wide, high = width * factor, height * factor
-    picture = Image.new("RGB", (wide, high + _CAPTION_PX), _BACKGROUND)
-    picture.paste(Image.fromarray(pixels.round().byte().permute(1, 2, 0).contiguous().numpy()), (0, 0))
-    draw = ImageDraw.Draw(picture)
-    if origin is not None:
-        x, y = (origin[0] + 1) / 2 * wide, (origin[1] + 1) / 2 * high
-        # a dark rim, so that the cross shows on any background
-        for colour, thickness in ((_BACKGROUND, 5), (_MARK, 2)):
-            draw.line((x - _CROSS_PX, y, x + _CROSS_PX, y), fill=colour, width=thickness)
-            draw.line((x, y - _CROSS_PX, x, y + _CROSS_PX), fill=colour, width=thickness)
-    font = ImageFont.load_default(_FONT_PX)
-    while caption and font.getlength(caption) > wide - 8:
-        caption = caption.removesuffix("..")[:-1] + ".." if len(caption) > 3 else ""
-    draw.text((4, high + 3), caption, fill=_INK, font=font)
-    return picture
+    if isinstance(source, Image.Image):
+        picture = ImageOps.exif_transpose(source)
+        if picture.mode not in ("L", "LA", "RGB", "RGBA", "F") and not picture.mode.startswith("I;16"):
+            gray = picture.mode == "1"
+            picture = picture.convert("L" if gray else "RGBA" if picture.has_transparency_data else "RGB")
+        source = np.asarray(picture)
+        source = source.astype(np.float32) / 65535 if source.dtype == np.uint16 else source
+    if isinstance(source, np.ndarray):
+        source = torch.from_numpy(source.copy())
+        source = source[None] if source.dim() == 2 else source.movedim(-1, 0)
+    if not isinstance(source, Tensor) or source.dim() != 3 or len(source) > 4:
+        raise InputError(
+            f"expected a file, a PIL image, an array (H, W, C) or a tensor (C, H, W); got {_describe(source)}"
+        )
+    if source.dtype == torch.uint8:
+        return source.float() / 255
+    if not source.is_floating_point() or not (source.min() >= 0 and source.max() <= 1):
+        raise InputError(f"images must be uint8 or floats in [0, 1]; got {source.dtype}")
+    return source.float()
 
 
-def heat_share(heatmap: Tensor) -> Tensor:
-    """A heatmap from 0 to 1. A centroid does not know a map from its negative, so the sum is taken positive."""
-    weights = heatmap.float().cpu()
-    weights = weights if weights.sum() >= 0 else -weights
-    weights = weights - weights.min()
-    return weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny)
+def _describe(source: Any) -> str:
+    return f"shape {tuple(source.shape)}" if isinstance(source, Tensor) else type(source).__name__
+
+
+def _predict(model: Any, classes: Sequence[str], inputs: Tensor, top: int) -> Iterator[dict[str, Any]]:
+    """Yields the fields of `Prediction` for each of the inputs (N, C, …) uint8."""
+    device, dtype = placement(model)
+    with precision_of("fp32", device):
+        explanation = model.explain(to_float(inputs, device, dtype))
+    probabilities = explanation.logits.float().softmax(dim=1).cpu()
+    check_finite(probabilities)
+    best = probabilities.topk(min(top, probabilities.shape[1]))
+    for index, (labels, values) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True)):
+        ranking = tuple((classes[label], value) for label, value in zip(labels, values, strict=True))
+        yield {
+            "label": labels[0],
+            "class_name": ranking[0][0],
+            "probability": ranking[0][1],
+            "top": ranking,
+            "origin": None if explanation.origins is None else tuple(explanation.origins[index].tolist()),
+            "image": view_from_above(inputs[index]) if inputs.dim() == 5 else inputs[index],
+            "heatmap": None if explanation.heatmaps is None else explanation.heatmaps[index].cpu(),
+        }
