@@ -165,7 +165,7 @@ def show_set(
 ) -> None:
     """Write a contact sheet: samples with their labels and, where they are known, their true centres."""
     from ..data.catalog import dataset_info
-    from ..data.contact_sheet import contact_sheet
+    from ..data.images import contact_sheet
     from ..files import atomic_path
 
     sheet = contact_sheet(_load(dataset_info(name), split, "loading"), count=count)

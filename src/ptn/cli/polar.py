@@ -38,16 +38,16 @@ def convert(
 
     A polar image carries its grid, origin and original size, so the way back needs no options.
     """
-    from ..data import polar_files
+    from ..data.images import from_polar, to_polar
 
     point = None if origin is None else _parse_origin(origin)
     if inverse:
         given = any(option is not None for option in (point, angles, radii, r_max))
         if given or law != "log" or r_min != 1.0:
             raise InputError("--inverse takes origin and grid from the polar images: leave those options out")
-        written = polar_files.from_polar(images, output, mode=cast("Mode", mode))
+        written = from_polar(images, output, mode=cast("Mode", mode))
     else:
-        written = polar_files.to_polar(
+        written = to_polar(
             images,
             output,
             origin=point or (0.0, 0.0),

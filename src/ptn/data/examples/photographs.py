@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...geometry import Similarity, similarity_warp
-from ..formats.image import read_image
+from ..images import read_image
 
 GROUNDS = ("brick", "grass", "gravel")
 STRIPS = {"train": (0, 292), "valid": (292, 402), "test": (402, 512)}

@@ -1,0 +1,334 @@
+"""Image files: reading at a given size, writing, polar images of files, and contact sheets."""
+
+import hashlib
+import json
+import math
+import shutil
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..config import build
+from ..errors import InputError, nothing_at
+from ..files import atomic_path
+from ..geometry import Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
+from .dataset import Dataset, VoxelDataset, unpack_voxels
+from .store import first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+Fit = Literal["resize", "pad"]
+FITS: tuple[Fit, ...] = ("resize", "pad")
+IMAGE_SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+    *(".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"),
+)
+LUMA = (0.299, 0.587, 0.114)
+
+_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+
+
+# Reading and writing
+
+
+def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
+    """Read an image file: floats in [0, 1] (C, H, W), and the text entries stored in the file.
+
+    Channels are gray, gray and alpha, RGB or RGBA, as in the file; palettes become RGB(A), other color spaces RGB.
+    The EXIF orientation is applied. 16-bit integers are divided by 65535. 32-bit values are accepted if it is
+    unambiguous which value is white.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as file:
+            texts = {str(key): value for key, value in file.info.items() if isinstance(value, str)}
+            file.load()
+            file_format = file.format
+            picture = ImageOps.exif_transpose(file)
+    except FileNotFoundError:
+        raise nothing_at("file", path) from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder, not an image") from None
+    except UnidentifiedImageError:
+        raise InputError(f"{path}: not an image") from None
+    except (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
+        raise InputError(f"{path}: cannot be read as an image: {first_line(error)}") from error
+    values: NDArray[np.floating]
+    if picture.mode in ("F", "I"):
+        values = _read_32_bits(path, np.array(picture), file_format)
+    elif picture.mode.startswith("I;16"):
+        values = np.asarray(picture).astype(np.float32) / 65535
+    else:
+        values = np.asarray(picture.convert(_plain_mode(picture))).astype(np.float32) / 255
+    tensor = torch.from_numpy(values)
+    return (tensor[None] if tensor.dim() == 2 else tensor.permute(2, 0, 1).contiguous()), texts
+
+
+def _read_32_bits(path: Path, values: NDArray[np.generic], file_format: str | None) -> NDArray[np.floating]:
+    """Scale 32-bit values to [0, 1]: floats in [0, 1] as they are, integers as 16-bit values.
+
+    Pillow reads 16-bit PNG and PPM files as 32-bit integers. Small integers in other formats may be 8-bit values.
+    """
+    low, high = float(values.min()), float(values.max())
+    if values.dtype.kind == "f" and low >= 0 and high <= 1:
+        return values.astype(np.float32)
+    small = file_format not in ("PNG", "PPM") and 0 < high < 256
+    if values.dtype.kind == "i" and low >= 0 and high <= 65535 and not small:
+        return values.astype(np.float32) / 65535
+    raise InputError(
+        f"{path}: 32-bit values from {low:g} to {high:g} do not tell which value is white: "
+        "save it with 8 or 16 bits, or as floats in [0, 1]"
+    )
+
+
+def _plain_mode(picture: "Picture") -> str:
+    """Return the mode among gray, gray+alpha, RGB and RGBA that keeps all channels."""
+    if picture.mode in _MODES.values():
+        return picture.mode
+    if picture.mode == "1":
+        return "L"
+    return "RGBA" if picture.has_transparency_data else "RGB"
+
+
+def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) -> None:
+    """Write floats in [0, 1] (C, H, W), C from 1 to 4, as an 8-bit PNG with text entries."""
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    header = PngInfo()
+    for key, value in (texts or {}).items():
+        header.add_text(key, value)
+    values = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    Image.fromarray(values[:, :, 0] if len(image) == 1 else values).save(path, format="PNG", pnginfo=header)
+
+
+class FittedImage(NamedTuple):
+    """An image uint8 (C, H, W) with the sha256 of its file, or None with the error that reading it raised."""
+
+    image: Tensor | None
+    sha256: str = ""
+    error: str = ""
+
+
+def read_fitted(path: Path, size: tuple[int, int], channels: int, fit: Fit) -> FittedImage:
+    """Read an image file at `size` (H, W) with 1 or 3 channels; transparent pixels are blended with white.
+
+    Args:
+        fit: "resize" changes the aspect ratio; "pad" keeps it and adds black borders.
+    """
+    try:
+        picture, _ = read_image(path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except InputError as error:
+        return FittedImage(None, error=str(error))
+    except Exception as error:  # decoders raise exceptions of many types
+        return FittedImage(None, error=f"{path}: {first_line(error)}")
+    return FittedImage(fit_image(picture, size, channels, fit), digest)
+
+
+def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -> Tensor:
+    """Convert floats in [0, 1] (C, H, W), C from 1 to 4, to uint8 (channels, *size) as `read_fitted` does."""
+    if len(picture) in (2, 4):
+        alpha = picture[-1:]
+        picture = picture[:-1] * alpha + (1 - alpha)
+    if channels == 3:
+        picture = picture.expand(3, -1, -1)
+    elif len(picture) == 3:
+        picture = (picture * picture.new_tensor(LUMA)[:, None, None]).sum(0, keepdim=True)
+    height, width = picture.shape[1:]
+    if (height, width) != size:
+        scale = min(size[0] / height, size[1] / width)
+        inner = size if fit == "resize" else (max(1, round(height * scale)), max(1, round(width * scale)))
+        top, left = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
+        canvas = picture.new_zeros(len(picture), *size)
+        canvas[:, top : top + inner[0], left : left + inner[1]] = _resize(picture, inner)
+        picture = canvas
+    return (picture * 255).round().byte()
+
+
+def _resize(picture: Tensor, size: tuple[int, int]) -> Tensor:
+    resized = F.interpolate(picture[None], size, mode="bicubic", antialias=True, align_corners=False)
+    return resized[0].clamp(0, 1)
+
+
+# Polar images of files
+
+_POLAR_KEY = "ptn-polar"
+_POLAR_SUFFIX = ".polar"
+_MAX_VALUES = 2**28
+
+
+@dataclass(frozen=True)
+class _PolarInfo:
+    """Stored in a polar image file for the way back: origin, (H, W) of the original image, and grid."""
+
+    origin: tuple[float, float]
+    size: tuple[int, int]
+    grid: PolarGrid
+
+
+def to_polar(
+    paths: Sequence[Path],
+    folder: Path,
+    *,
+    origin: tuple[float, float] = (0.0, 0.0),
+    angles: int | None = None,
+    radii: int | None = None,
+    law: Law = "log",
+    r_min_px: float = 1.0,
+    r_max_px: float | None = None,
+    mode: Mode = "bilinear",
+) -> list[Path]:
+    """Write NAME.polar.png into `folder` for each image file: all of them, or none if one cannot be read."""
+    check_options(mode, "zeros")
+
+    def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
+        image, _ = read_image(path)
+        height, width = image.shape[1:]
+        grid = PolarGrid(angles or height, radii or width, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
+        _check_amount(path, len(image), (grid.angles, grid.radii))
+        polar = polar_sample(image[None], torch.tensor([origin]), grid, mode=mode)[0]
+        return polar, {_POLAR_KEY: json.dumps(asdict(_PolarInfo(origin, (height, width), grid)))}
+
+    return _convert_all(paths, folder, lambda path: f"{path.stem}{_POLAR_SUFFIX}.png", convert)
+
+
+def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") -> list[Path]:
+    """Write NAME.back.png into `folder` for each NAME.polar.png of `to_polar`: all of them, or none."""
+    check_options(mode, "zeros")
+
+    def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
+        polar, texts = read_image(path)
+        if _POLAR_KEY not in texts:
+            raise InputError(f"{path} has no polar grid: it was not written by `ptn polar`")
+        info = _parse_polar_info(path, texts[_POLAR_KEY])
+        if polar.shape[1:] != (info.grid.angles, info.grid.radii):
+            raise InputError(f"{path} is {tuple(polar.shape[1:])}, which does not match its {info.grid}")
+        _check_amount(path, len(polar), info.size)
+        return polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0], {}
+
+    return _convert_all(paths, folder, lambda path: f"{path.stem.removesuffix(_POLAR_SUFFIX)}.back.png", convert)
+
+
+def _parse_polar_info(path: Path, text: str) -> _PolarInfo:
+    try:
+        info = build(_PolarInfo, json.loads(text))
+        if not all(map(math.isfinite, info.origin)) or min(info.size) < 1:
+            raise InputError(f"origin {info.origin}, size {info.size}")
+        info.grid.outer_radius(info.size)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path} has a damaged polar grid: {first_line(error)}") from error
+    return info
+
+
+def _check_amount(path: Path, channels: int, size: tuple[int, int]) -> None:
+    if channels * size[0] * size[1] > _MAX_VALUES:
+        raise InputError(f"{path} would become {size[0]}×{size[1]} with {channels} channels: that is too large")
+
+
+def _convert_all(
+    paths: Sequence[Path],
+    folder: Path,
+    name_of: Callable[[Path], str],
+    convert: Callable[[Path], tuple[Tensor, dict[str, str]]],
+) -> list[Path]:
+    targets = [folder / name_of(path) for path in paths]
+    for index, target in enumerate(targets):
+        if target in targets[:index]:
+            other = paths[targets.index(target)]
+            raise InputError(f"{other} and {paths[index]} would both become {target.name}: convert them separately")
+        if any(target.exists() and path.exists() and target.samefile(path) for path in paths):
+            raise InputError(f"{target} is one of the inputs: choose another output folder")
+    with TemporaryDirectory(prefix="ptn-") as staging:
+        for index, path in enumerate(paths):
+            image, texts = convert(path)
+            write_png(image, Path(staging) / f"{index}.png", texts)
+        for index, target in enumerate(targets):
+            with atomic_path(target) as temporary:
+                shutil.copyfile(Path(staging) / f"{index}.png", temporary)
+    return targets
+
+
+# Contact sheets
+
+_CELL_PX = 144
+_GAP_PX = 6
+_CAPTION_PX = 18
+_FONT_PX = 14
+_CROSS_PX = 5
+_BACKGROUND = (38, 40, 46)
+_TEXT = (235, 235, 235)
+_CROSS = (40, 230, 90)
+
+
+def contact_sheet(dataset: Dataset | VoxelDataset, *, count: int = 48) -> "Picture":
+    """Draw up to `count` samples, evenly spaced over the data set, each above the name of its class.
+
+    A cross marks the true center where `meta["center"]` has it. Voxels are shown from the front (along +y) and, to
+    the right, from above; nearer voxels are brighter.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    if count < 1 or not len(dataset):
+        raise InputError(f"{dataset.name} {dataset.split}: nothing to show, count {count} of {len(dataset)}")
+    chosen = torch.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().long()
+    pictures = _pictures(dataset, chosen)
+    height, width = pictures.shape[-2:]
+    factor = max(1, round(_CELL_PX / height))
+    cell = (width * factor, height * factor)
+    step = (cell[0] + _GAP_PX, cell[1] + _CAPTION_PX + _GAP_PX)
+    columns = min(len(chosen), max(1, round(math.sqrt(1.5 * len(chosen) * step[1] / step[0]))))
+    top = _CAPTION_PX + 2 * _GAP_PX
+
+    font = ImageFont.load_default(_FONT_PX)
+    title = f"{dataset.name} {dataset.split}  ·  {len(dataset):,} samples"
+    for key in ("source", "sha256"):
+        title += f"  ·  {str(dataset.meta[key])[:32]}" if key in dataset.meta else ""
+    sheet_width = max(columns * step[0], math.ceil(font.getlength(title)) + _GAP_PX) + _GAP_PX
+    sheet = Image.new("RGB", (sheet_width, math.ceil(len(chosen) / columns) * step[1] + top), _BACKGROUND)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_GAP_PX, _GAP_PX), title, fill=_TEXT, font=font)
+    for place, index in enumerate(chosen.tolist()):
+        left = _GAP_PX + place % columns * step[0]
+        upper = top + place // columns * step[1]
+        picture = Image.fromarray(pictures[place].permute(1, 2, 0).numpy())
+        sheet.paste(picture.resize(cell, Image.Resampling.NEAREST), (left, upper))
+        if "center" in dataset.meta:
+            x, y = ((dataset.meta["center"][index] + 1) / 2 * torch.tensor(cell)).tolist()
+            x, y = left + x, upper + y
+            draw.line((x - _CROSS_PX, y, x + _CROSS_PX, y), fill=_CROSS, width=2)
+            draw.line((x, y - _CROSS_PX, x, y + _CROSS_PX), fill=_CROSS, width=2)
+        name = dataset.classes[int(dataset.labels[index])]
+        while font.getlength(name) > cell[0]:
+            name = name.removesuffix("..")[:-1] + ".."
+        draw.text((left, upper + cell[1] + 1), name, fill=_TEXT, font=font)
+    return sheet
+
+
+def _pictures(dataset: Dataset | VoxelDataset, chosen: Tensor) -> Tensor:
+    """Return the chosen samples as RGB, uint8 (n, 3, h, w)."""
+    if isinstance(dataset, Dataset):
+        return dataset.images[chosen].expand(-1, 3, -1, -1)
+    voxels = unpack_voxels(dataset.packed[chosen], dataset.size)[:, 0].bool()
+    front = _depth(voxels.permute(0, 3, 1, 2).flip(1))  # [x, y, z] with z up, while rows count downwards
+    above = _depth(voxels.permute(0, 2, 1, 3).flip(1, 3))
+    line = torch.full((len(chosen), dataset.size, 1), 90, dtype=torch.uint8)
+    return torch.cat((front, line, above), dim=2)[:, None].expand(-1, 3, -1, -1)
+
+
+def _depth(voxels: Tensor) -> Tensor:
+    """View voxels along the last axis: bool (n, rows, columns, depth) -> uint8 (n, rows, columns), 0 if empty."""
+    depth = voxels.shape[3]
+    shade = 255 - 190 * voxels.byte().argmax(dim=3) // depth
+    return torch.where(voxels.any(dim=3), shade, 0).byte()
