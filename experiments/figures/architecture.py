@@ -1,0 +1,214 @@
+"""The layers of a Polar Transformer Network with their sizes, applied to an image (the paper's Figure 3)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, ORANGE, ink, mark_origin, save
+from ptn.geometry import origin_px
+from ptn.layers import ConvBlock, ResidualBlock, WrapConv2d, normalize_heatmap
+from ptn.models import Explanation, PolarNetwork, count_parameters
+
+_SIDE = 17.0  # of the image, in units of the figure; feature maps have the same scale
+_UPPER, _LOWER = 13.0, -10.0  # y of the origin predictor and of the classifier
+_DEPTH = (0.186, 0.234)  # direction in which the width of a map is drawn
+_LEGEND = """A block is a convolution, batch norm and ReLU.
+Height and depth of a box are those of its feature
+map (sizes below); its thickness grows with the
+number of channels (above)."""
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Results of a network for an image, and the shapes (C, h, w) of the outputs of its blocks."""
+
+    image: Tensor
+    predictor: tuple[Shape, ...]
+    classifier: tuple[Shape, ...]
+    wraps: bool
+    seen: Explanation
+
+
+def trace(model: PolarNetwork, image: Tensor) -> Trace:
+    """Runs a network with a learned origin on `image` (C, H, W) in [0, 1] and records the shapes."""
+    predictor = model.transformer.predictor
+    assert predictor is not None
+    shapes: tuple[list[Shape], list[Shape]] = ([], [])
+    hooks = [
+        block.register_forward_hook(lambda _, __, out, into=into: into.append(tuple(out.shape[1:])))
+        for part, into in zip((predictor, model.classifier), shapes, strict=True)
+        for block in part.modules()
+        if isinstance(block, ConvBlock | ResidualBlock)
+    ]
+    try:
+        seen = model.explain(image[None])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    wraps = any(isinstance(module, WrapConv2d) for module in model.classifier.modules())
+    return Trace(image, tuple(shapes[0]), tuple(shapes[1]), wraps, seen)
+
+
+def draw(model: PolarNetwork, image: Tensor, path: Path, *, title: str) -> None:
+    """Draws `model` applied to `image` (C, H, W) in [0, 1]."""
+    from matplotlib.figure import Figure
+
+    traced = trace(model, image)
+    figure = Figure(figsize=(13, 5.1), layout="constrained")
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    right = _draw_flow(axes, traced, model.classes)
+    axes.set(xlim=(-2, right), ylim=(-23, 25))
+    figure.suptitle(f"{title}: {count_parameters(model):,} parameters", fontsize=12)
+    save(figure, path)
+
+
+def _draw_flow(axes: Any, traced: Trace, classes: Sequence[str] | None) -> float:
+    """Draws everything from left to right and returns the right edge."""
+    seen = traced.seen
+    assert seen.origins is not None
+    assert seen.heatmaps is not None
+    assert seen.polar_images is not None
+    height, width = traced.image.shape[-2:]
+    unit = _SIDE / max(height, width)
+    _picture(axes, traced.image, (0, _LOWER), unit, f"image\n{width} × {height}")
+    center = width * unit / 2
+    _arrow(axes, (center, _LOWER + height * unit / 2 + 0.5), (center, _UPPER), (21, _UPPER))
+    heading = f"origin predictor, {len(traced.predictor)} blocks"
+    x = _blocks(axes, traced.predictor, (22, _UPPER), unit, ORANGE, heading, 9.4)
+    _arrow(axes, (x, _UPPER), (x + 3.2, _UPPER))
+
+    heatmap = normalize_heatmap(seen.heatmaps[0])
+    rows, columns = heatmap.shape
+    scale = _SIDE * 0.62 / max(rows, columns)
+    x += 3.7
+    _picture(axes, heatmap[None], (x, _UPPER), scale, "heatmap", HEATMAP_CMAP)
+    column, row = origin_px(seen.origins[0], (rows, columns)).tolist()
+    mark_origin(axes, x + (column + 0.5) * scale, _UPPER + (rows / 2 - row - 0.5) * scale, size=12)
+    x += columns * scale
+
+    middle = max(x + 3, 46.0)
+    _arrow(axes, (x + 0.5, _UPPER), (middle, _UPPER), (middle, _LOWER + 6.2))
+    origin = ", ".join(f"{value:+.2f}" for value in seen.origins[0].tolist())
+    axes.text(middle + 0.8, _UPPER - 4, f"centroid = origin\n({origin})", fontsize=9, va="center")
+    _arrow(axes, (width * unit + 0.5, _LOWER), (middle - 6.2, _LOWER))
+    _polar_grid(axes, middle)
+    x = middle + 10
+    _arrow(axes, (middle + 6, _LOWER), (x - 0.5, _LOWER))
+
+    polar = seen.polar_images[0]
+    angles, radii = polar.shape[-2:]
+    scale = _SIDE / max(angles, radii)
+    _picture(axes, polar, (x, _LOWER), scale, f"log-polar image\n{angles} angles × {radii} radii")
+    x += radii * scale
+    _arrow(axes, (x + 0.5, _LOWER), (x + 4, _LOWER))
+    x += 4.8
+    wraps = ", periodic in the angle" if traced.wraps else ""
+    axes.text(x, _UPPER + 9.6, _LEGEND, fontsize=9, va="top")
+    heading = f"classifier, {len(traced.classifier)} blocks{wraps}"
+    x = _blocks(axes, traced.classifier, (x, _LOWER), unit, BLUE, heading, 12.6)
+    _arrow(axes, (x, _LOWER), (x + 4, _LOWER))
+    return _probabilities(axes, seen.logits[0].softmax(dim=0), classes, x + 5)
+
+
+def _blocks(
+    axes: Any,
+    shapes: Sequence[Shape],
+    place: tuple[float, float],
+    unit: float,
+    color: str,
+    heading: str,
+    above: float,
+) -> float:
+    """Draws a box per feature map, labeled where the shape changes, and returns the right edge.
+
+    `above` is the least distance of the heading from the middle of the boxes.
+    """
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Polygon
+
+    x, y = place
+    tops = [height * unit / 2 + width * unit * _DEPTH[1] + 2.6 for _, height, width in shapes]
+    axes.text(x, y + max(above, *tops), heading, fontsize=10, va="bottom")
+    previous: Shape | None = None
+    for shape in shapes:
+        channels, height, width = shape
+        resized = previous is None or previous[1:] != shape[1:]
+        if previous is not None and resized:
+            x += previous[2] * unit * _DEPTH[0]  # clear of the larger box before it
+        thick, (dx, dy) = 0.28 * math.sqrt(channels), (width * unit * _DEPTH[0], width * unit * _DEPTH[1])
+        low, high, right = y - height * unit / 2, y + height * unit / 2, x + thick
+        faces = {
+            1.0: [(x, low), (right, low), (right, high), (x, high)],
+            1.35: [(x, high), (right, high), (right + dx, high + dy), (x + dx, high + dy)],
+            0.7: [(right, low), (right + dx, low + dy), (right + dx, high + dy), (right, high)],
+        }
+        for light, corners in faces.items():
+            shade = (torch.tensor(to_rgb(color)) * light).clamp(max=1).tolist()
+            axes.add_patch(Polygon(corners, facecolor=shade, edgecolor=ink(), linewidth=0.5))
+        if previous is None or previous[0] != channels:
+            axes.text(x + thick / 2 + dx, high + dy + 0.5, str(channels), fontsize=8, ha="center")
+        if resized:
+            axes.text(x + thick / 2, low - 0.7, f"{height}×{width}", fontsize=8, ha="center", va="top")
+        previous = shape
+        x += thick + 1.5
+    return x + shapes[-1][2] * unit * _DEPTH[0]
+
+
+def _picture(
+    axes: Any, image: Tensor, place: tuple[float, float], unit: float, caption: str, cmap: str = "gray"
+) -> None:
+    """Draws `image` (C, h, w) in [0, 1] with the middle of its left edge at `place`, and a caption below."""
+    from matplotlib.patches import Rectangle
+
+    (x, y), (height, width) = place, (side * unit for side in image.shape[1:])
+    pixels = (image.permute(1, 2, 0) if len(image) == 3 else image[0]).clamp(0, 1).numpy()
+    axes.imshow(pixels, cmap=cmap, vmin=0, vmax=1, extent=(x, x + width, y - height / 2, y + height / 2))
+    axes.add_patch(Rectangle((x, y - height / 2), width, height, fill=False, edgecolor=ink(), linewidth=0.8))
+    axes.text(x + width / 2, y - height / 2 - 0.8, caption, fontsize=10, ha="center", va="top")
+
+
+def _polar_grid(axes: Any, x: float) -> None:
+    """Draws rays, and circles whose radii grow by a constant factor."""
+    from matplotlib.patches import Circle
+
+    for radius in (0.9, 1.6, 2.8, 5.0):
+        axes.add_patch(Circle((x, _LOWER), radius, fill=False, edgecolor=GREEN, linewidth=1.2))
+    for ray in range(12):
+        angle = ray * math.pi / 6
+        end = (x + 5 * math.cos(angle), _LOWER + 5 * math.sin(angle))
+        axes.plot([x, end[0]], [_LOWER, end[1]], color=GREEN, linewidth=0.9)
+    axes.text(x, _LOWER - 6.4, "polar transformer", fontsize=10, ha="center", va="top")
+
+
+def _probabilities(axes: Any, probabilities: Tensor, classes: Sequence[str] | None, x: float) -> float:
+    """Draws the probabilities of up to twelve classes as bars and returns the right edge."""
+    classes = classes or list(map(str, range(len(probabilities))))
+    count = min(len(classes), 12)
+    step = min(2.1, 21 / count)
+    best = int(probabilities.argmax())
+    for index, value in enumerate(probabilities[:count].tolist()):
+        y = _LOWER + step * (count / 2 - index - 0.5)
+        axes.barh(y, 9 * value, 0.72 * step, x + 2.6, color=GREEN if index == best else BLUE)
+        axes.text(x + 2.1, y, classes[index], fontsize=8, ha="right", va="center")
+        if index == best:
+            axes.text(x + 3 + 9 * value, y, f"{100 * value:.1f}%", fontsize=8, va="center")
+    low, high = _LOWER - step * count / 2, _LOWER + step * count / 2
+    axes.plot([x + 2.6] * 2, [low, high], color=ink(), linewidth=0.8)
+    axes.text(x + 5, low - 0.8, "probabilities", fontsize=10, ha="center", va="top")
+    return x + 17
+
+
+def _arrow(axes: Any, *points: tuple[float, float]) -> None:
+    """Draws a line through `points` with a head at the last."""
+    axes.plot(*zip(*points[:-1], strict=True), color=ink(), linewidth=1.3, solid_capstyle="round")
+    style = {"arrowstyle": "-|>", "color": ink(), "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", points[-1], points[-2], arrowprops=style)

@@ -1,0 +1,185 @@
+"""Accuracy against rotation, from the records of runs, and cost against size, from benchmarks."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ptn.errors import InputError
+from ptn.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, faint_grid, save
+from ptn.training.records import Record
+
+from ..recipes import is_outdated
+from ..tables import newest
+from .panels import angle_axis
+
+_COLORS, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY), "osD^vP"
+# Above this ratio of the largest to the smallest value, an axis has ticks at powers of ten only.
+_WIDE_RANGE = 300
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A heading, and the recipe of each curve by title."""
+
+    heading: str
+    recipes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy in % at each angle, the mean over `n` seeds."""
+
+    degrees: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    n: int
+
+
+def _svhn_panel(heading: str, dataset: str) -> Panel:
+    names = {"PTN-ResNet32": "ptn_resnet32", "ResNet32": "resnet32"}
+    return Panel(heading, {title: f"{dataset}/{model}/paper" for title, model in names.items()})
+
+
+ANGLE_PANELS = (
+    (
+        _svhn_panel("trained on upright digits: SVHN", "svhn"),
+        _svhn_panel("trained on rotated digits: ROTSVHN", "rotsvhn"),
+    ),
+    (
+        _svhn_panel("trained on upright digits: SVHN− (without 6 and 9)", "svhn-minus"),
+        _svhn_panel("trained on rotated digits: ROTSVHN− (without 6 and 9)", "rotsvhn-minus"),
+    ),
+)
+AZIMUTH_PANELS = (
+    (
+        Panel(
+            "trained on randomly rotated shapes",
+            {
+                "Cylindrical Transformer": "modelnet40/cylindrical/modern+",
+                "Fixed axis": "modelnet40/cylindrical/modern+/fixed-axis",
+                "Cartesian control": "modelnet40/ccnn_3d/modern+",
+                "Cylindrical Transformer strong": "modelnet40/cylindrical_l/modern+",
+            },
+        ),
+        Panel(
+            "trained on shapes in their original pose",
+            {
+                "Cylindrical Transformer": "modelnet40/cylindrical/modern",
+                "Fixed axis": "modelnet40/cylindrical/modern/fixed-axis",
+                "Cartesian control": "modelnet40/ccnn_3d/modern",
+            },
+        ),
+    ),
+)
+
+
+def draw_angles(records: Sequence[Record], path: Path) -> None:
+    """Draws the accuracy on SVHN against the rotation of the test images."""
+    _draw_panels(ANGLE_PANELS, records, "angle", path, ("test digits rotated by", "accuracy (%)"))
+
+
+def draw_azimuth(records: Sequence[Record], path: Path) -> None:
+    """Draws the accuracy on ModelNet40 against the azimuth of the test shapes."""
+    _draw_panels(
+        AZIMUTH_PANELS, records, "azimuth", path, ("test shapes rotated about z by", "instance accuracy (%)")
+    )
+
+
+def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve | None:
+    """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`, None without runs."""
+    matching = (one for one in records if one.recipe == recipe and f"{metric}_accuracy" in one.metrics)
+    runs = [record.metrics for record in newest(one for one in matching if not is_outdated(one))]
+    if not runs:
+        return None
+    degrees = tuple(runs[0][f"{metric}_deg"])
+    if any(tuple(run[f"{metric}_deg"]) != degrees for run in runs):
+        raise InputError(f"the runs of {recipe} were measured at different angles: they have no common curve")
+    accuracy = zip(*(run[f"{metric}_accuracy"] for run in runs), strict=True)
+    return Curve(degrees, tuple(map(statistics.fmean, accuracy)), len(runs))
+
+
+def _draw_panels(
+    rows: Sequence[Sequence[Panel]], records: Sequence[Record], metric: str, path: Path, labels: tuple[str, str]
+) -> None:
+    """Draws rows of panels with common axes, without curves that have no records."""
+    from matplotlib.figure import Figure
+
+    curves = {
+        recipe: curve
+        for panel in sum(rows, ())
+        for recipe in panel.recipes.values()
+        if (curve := mean_curve(records, recipe, metric)) is not None
+    }
+    if not curves:
+        raise InputError(f"no record has accuracies by {metric}: train {rows[0][0].recipes.popitem()[1]} first")
+    figure = Figure(figsize=(5.6 * len(rows[0]), 4.6 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharey=True)
+    lowest = min(min(curve.accuracy) for curve in curves.values())
+    for axes, panel in zip(grid.flat, sum(rows, ()), strict=True):
+        for index, (title, recipe) in enumerate(panel.recipes.items()):
+            if recipe in curves:
+                _plot(axes, title, curves[recipe], index)
+        axes.set_title(panel.heading, fontsize=10)
+        axes.set_xlabel(labels[0])
+        axes.set_ylim(10 * math.floor((lowest - 3) / 10), 100.5)
+        angle_axis(axes)
+        faint_grid(axes)
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    for line in grid:
+        line[0].set_ylabel(labels[1])
+    save(figure, path)
+
+
+def _plot(axes: Any, title: str, curve: Curve, index: int) -> None:
+    seeds = "1 seed" if curve.n == 1 else f"{curve.n} seeds"
+    label = f"{title} (mean {statistics.fmean(curve.accuracy):.1f}%, {seeds})"
+    closed = (*curve.degrees, curve.degrees[0] + 360), (*curve.accuracy, curve.accuracy[0])
+    axes.plot(*closed, markersize=4, label=label, color=_COLORS[index], marker=_MARKERS[index])
+
+
+def draw_cost(curves: Sequence[Mapping[str, Any]], path: Path, *, title: str) -> None:
+    """Draws the curves of the benchmark suite `scaling`: milliseconds against batch, image size and angles."""
+    from matplotlib.figure import Figure
+
+    rows = list(dict.fromkeys(curve["what"] for curve in curves))
+    columns = list(dict.fromkeys(curve["axis"] for curve in curves))
+    figure = Figure(figsize=(3.6 * len(columns), 2.9 * len(rows) + 0.4), layout="constrained")
+    grid = figure.subplots(len(rows), len(columns), squeeze=False)
+    for curve in curves:
+        _plot_cost(grid[rows.index(curve["what"])][columns.index(curve["axis"])], curve)
+    figure.suptitle(title, fontsize=11)
+    save(figure, path)
+
+
+def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
+    start = curve["start"]
+    for index, (name, milliseconds) in enumerate(curve["ms"].items()):
+        style = {"marker": "os^D"[index], "color": (GREEN, VERMILION, SKY, PURPLE)[index], "label": name}
+        axes.plot(curve["at"], milliseconds, markersize=4, linewidth=1.2 if index else 2, **style)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(curve["at"], [str(value) for value in curve["at"]])
+    ticks = log_ticks([value for values in curve["ms"].values() for value in values])
+    axes.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.tick_params(labelsize=9)
+    fixed = {"batch": f"{start['size']}² pixels", "image size": f"batch {start['batch']}"}
+    both = f"batch {start['batch']}, {start['size']}² pixels"
+    axes.set_xlabel(f"{curve['axis']}  ({fixed.get(curve['axis'], both)})", fontsize=9)
+    axes.set_ylabel("ms", fontsize=9)
+    axes.set_title(curve["what"], fontsize=10)
+    faint_grid(axes)
+    axes.legend(fontsize=8, frameon=False)
+
+
+def log_ticks(values: Sequence[float]) -> list[float]:
+    """Returns round numbers (1, 10, 100 or 1, 2, 5, 10) that enclose positive `values`."""
+    lowest, highest = min(values), max(values)
+    decades = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
+    steps = (1, 2, 5) if highest / lowest < _WIDE_RANGE else (1,)
+    ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    first = max(tick for tick in ticks if tick <= lowest)
+    last = min(tick for tick in ticks if tick >= highest)
+    return [tick for tick in ticks if first <= tick <= last]

@@ -1,0 +1,128 @@
+"""Animation: a digit moves, rotates and grows, and its log-polar image stays, shifts down, shifts right."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ptn.errors import InputError
+from ptn.figures import GREEN, mark_origin
+from ptn.files import atomic_path
+from ptn.geometry import PolarGrid, Similarity, origin_px, similarity_warp
+from ptn.models import Explanation, PolarNetwork
+
+from .panels import label_rows, polar_landmarks, show
+
+SIZE = 42
+STEPS = {"move": 11, "rotate": 12, "grow": 10}
+"""Number of frames of each part."""
+
+_TITLES = {
+    "move": "Translation: the origin follows, the log-polar image stays",
+    "rotate": "Rotation: the log-polar image shifts along the angle",
+    "grow": "Scaling: the log-polar image shifts along the radius",
+}
+_SMALL, _LARGE = 0.85, 1.2
+_MILLISECONDS = 150
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The frames of the animation: the part that each belongs to, poses, images (K, 1, H, W), and results."""
+
+    kinds: tuple[str, ...]
+    pose: Similarity
+    images: Tensor
+    seen: Explanation
+
+
+def poses(unit: float = 1.0) -> tuple[tuple[str, ...], Similarity]:
+    """Returns the part and the pose of each frame; `unit` scales lengths. Every part ends where it begins."""
+    kinds, rotation, scale, shift = [], [], [], []
+    for kind, count in STEPS.items():
+        for step in range(count):
+            phase = 2 * math.pi * step / count
+            swing = 0.5 - 0.5 * math.cos(phase)
+            kinds.append(kind)
+            rotation.append(phase if kind == "rotate" else 0.0)
+            scale.append(_SMALL * (_LARGE / _SMALL) ** swing if kind == "grow" else _SMALL)
+            shift.append((7 * math.sin(phase), 6 * math.sin(2 * phase)) if kind == "move" else (0.0, 0.0))
+    fields = [torch.tensor(values, dtype=torch.float64) for values in (rotation, scale, shift)]
+    return tuple(kinds), Similarity(fields[0], unit * fields[1], unit * fields[2])
+
+
+def make_frames(digit: Tensor, model: PolarNetwork) -> Frames:
+    """Returns `digit` (28, 28) in [0, 1] in every pose, as `model`, a polar network for gray images, sees it."""
+    if model.input_shape[0] != 1:
+        raise InputError("the animation shows a network for gray images: take ptn_s or ptn_b")
+    size = (model.input_shape[1], model.input_shape[2])
+    kinds, pose = poses(min(size) / SIZE)
+    copies = digit.double().expand(len(kinds), 1, *digit.shape)
+    images = similarity_warp(copies, pose, size=size, mode="bicubic").clamp(0, 1).float()
+    return Frames(kinds, pose, images, model.explain(images))
+
+
+def draw(digit: Tensor, model: PolarNetwork, path: Path) -> None:
+    """Writes the animation as a looping WebP."""
+    first, *others = _render(make_frames(digit, model), model)
+    options = {"duration": _MILLISECONDS, "loop": 0, "quality": 45, "method": 6, "minimize_size": True}
+    with atomic_path(path) as temporary:
+        first.save(temporary, "WEBP", save_all=True, append_images=others, **options)
+
+
+def _render(frames: Frames, model: PolarNetwork) -> Iterator[Any]:
+    """Yields each frame as a PIL image."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    seen, grid = frames.seen, model.transformer.grid
+    assert seen.origins is not None
+    assert seen.polar_images is not None
+    size = (frames.images.shape[2], frames.images.shape[3])
+    figure = Figure(figsize=(5.6, 3.3), layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    show(left, frames.images[0])
+    show(right, seen.polar_images[0])
+    for axes in (left, right):
+        axes.images[0].set_interpolation("bilinear")
+    marks = mark_origin(left, 0, 0, size=16)
+    label_rows([[right]], ["log-polar"])
+    row_line, column_line = (line(0, color=GREEN, linewidth=2) for line in (right.axhline, right.axvline))
+    title = figure.suptitle(_TITLES["move"], fontsize=12)
+    left.set_xlabel("prediction", fontsize=9)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the layout of the first frame is kept
+    first_landmarks = polar_landmarks(seen.polar_images[0, 0])
+    for index, kind in enumerate(frames.kinds):
+        left.images[0].set_data(frames.images[index, 0].numpy())
+        right.images[0].set_data(seen.polar_images[index, 0].numpy())
+        x, y = origin_px(seen.origins[index], size).tolist()
+        for mark in marks:
+            mark.set_data([x], [y])
+        row, column = _shifted(first_landmarks, frames.pose, index, grid, size)
+        row_line.set(ydata=[row, row], visible=kind == "rotate")
+        column_line.set(xdata=[column, column], visible=kind == "grow")
+        title.set_text(_TITLES[kind])
+        probability, label = seen.logits[index].softmax(dim=0).max(dim=0)
+        name = model.classes[int(label)] if model.classes else str(int(label))
+        left.set_xlabel(f"prediction: {name} ({float(probability):.0%})", fontsize=9)
+        canvas.draw()
+        yield Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
+
+
+def _shifted(
+    landmarks: tuple[int, int], pose: Similarity, index: int, grid: PolarGrid, size: tuple[int, int]
+) -> tuple[float, float]:
+    """Returns the row and column where theory puts the landmarks of the first frame."""
+    assert isinstance(pose.rotation, Tensor)
+    assert isinstance(pose.scale, Tensor)
+    row, edge = landmarks
+    rotated = row + float(pose.rotation[index]) / (2 * math.pi) * grid.angles
+    radius = grid.radius_at(torch.tensor(edge, dtype=torch.float64), size) * pose.scale[index] / pose.scale[0]
+    return rotated % grid.angles, float(grid.column_at(radius, size))

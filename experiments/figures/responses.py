@@ -1,0 +1,236 @@
+"""Group convolutions: a transformed image gives a shifted response (the paper's Figure 2)."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ptn.figures import BLUE, GREEN, VERMILION, faint_grid, mark_origin, save
+from ptn.geometry import PolarGrid, Similarity, measure_shift, polar_sample, similarity_warp, wrap_pad
+
+from .panels import angle_axis, label_rows, show, show_signed
+
+SIZE = 96
+POSE = Similarity(rotation=math.pi / 4, scale=1.2)
+FILTERS = 2
+
+_RADIUS_PX = 20.0  # distance of a filter from the center of the image
+_SPREAD = (0.32, 0.42)  # of a filter, in log radius and in radians
+_REACH = 3  # a filter is cut off at this multiple of its spread
+_SHOWN = 8  # rotations of the filter in the figure
+
+
+@dataclass(frozen=True)
+class OrbitResponse:
+    """Responses of an image and of the image rotated by 90° to a filter rotated by each of `degrees`.
+
+    Attributes:
+        images: (2, H, W).
+        orbit: the rotated filters (K, H, W).
+        responses: (2, K).
+        shift: of the second response against the first, in degrees.
+    """
+
+    images: Tensor
+    orbit: Tensor
+    degrees: Tensor
+    responses: Tensor
+    shift: float
+
+
+@dataclass(frozen=True)
+class MapResponse:
+    """Responses of two images, related by a rotation and a scaling, to a filter at every rotation and scale.
+
+    Attributes:
+        images, polar: (2, H, W) and (2, angles, radii).
+        pattern: the filter in the image, (H, W).
+        maps: responses (2, angles, columns).
+        measured, theory: shift of the second map against the first in rows and columns.
+    """
+
+    images: Tensor
+    polar: Tensor
+    pattern: Tensor
+    maps: Tensor
+    measured: tuple[float, float]
+    theory: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A windowed sum of waves, `waves` (K, 2) with `phases` (K,), as a function of log radius and angle."""
+
+    waves: Tensor
+    phases: Tensor
+
+    @classmethod
+    def random(cls, seed: int) -> "Filter":
+        """Returns a filter of three random waves."""
+        generator = torch.Generator().manual_seed(seed)
+        waves = 1.2 * torch.randn(3, 2, generator=generator, dtype=torch.float64)
+        return cls(waves, torch.rand(3, generator=generator, dtype=torch.float64) * 2 * math.pi)
+
+    def __call__(self, log_radius: Tensor, angle: Tensor) -> Tensor:
+        """Returns its values; `angle` in radians, modulo 2π."""
+        angle = (angle + math.pi) % (2 * math.pi) - math.pi
+        u, v = log_radius / _SPREAD[0], angle / _SPREAD[1]
+        window = torch.exp(-0.5 * (u.square() + v.square()))
+        total = torch.zeros_like(window)
+        for (along, across), phase in zip(self.waves, self.phases, strict=True):
+            # Subtract the mean under the window: the response to a constant image is 0.
+            mean = torch.cos(phase) * torch.exp(-0.5 * (along.square() + across.square()))
+            total += torch.cos(along * u + across * v + phase) - mean
+        return window * total
+
+    def in_image(self, size: int, rotation: Tensor | float = 0.0) -> Tensor:
+        """Returns the filter in an image, rotated about the center by radians (…): (…, size, size)."""
+        steps = torch.arange(size, dtype=torch.float64) - (size - 1) / 2
+        y, x = torch.meshgrid(steps, steps, indexing="ij")
+        angle = torch.atan2(y, x) - torch.as_tensor(rotation, dtype=torch.float64)[..., None, None]
+        return self(*torch.broadcast_tensors((torch.hypot(x, y) / _RADIUS_PX).log(), angle))
+
+    def in_polar_image(self, grid: PolarGrid, size: tuple[int, int]) -> Tensor:
+        """Returns the filter at the resolution of `grid` for images of `size`: (h, w), both odd."""
+        per_column = math.log(grid.outer_radius(size) / grid.r_min_px) / grid.radii
+        rows = math.ceil(_REACH * _SPREAD[1] * grid.angles / (2 * math.pi))
+        columns = math.ceil(_REACH * _SPREAD[0] / per_column)
+        angle = torch.arange(-rows, rows + 1, dtype=torch.float64) * (2 * math.pi / grid.angles)
+        log_radius = torch.arange(-columns, columns + 1, dtype=torch.float64) * per_column
+        angle, log_radius = torch.meshgrid(angle, log_radius, indexing="ij")
+        return self(log_radius, angle)
+
+
+def respond_to_orbit(digit: Tensor, kernel: Filter, *, steps: int = 360) -> OrbitResponse:
+    """Returns the inner products of `digit` (H, W), upright and rotated by 90°, with all rotations of `kernel`."""
+    upright = _on_canvas(digit)
+    images = torch.stack((upright, upright.rot90(-1)))  # +x towards +y
+    degrees = torch.arange(steps, dtype=torch.float64) * (360 / steps)
+    orbit = kernel.in_image(SIZE, degrees.deg2rad())
+    responses = torch.einsum("khw,nhw->nk", orbit, images)
+    rows = responses[:, None, :, None].expand(-1, -1, -1, 2)  # measure_shift takes polar images
+    shift = float(measure_shift(rows[:1], rows[1:])[0, 0]) * 360 / steps
+    return OrbitResponse(images, orbit, degrees, responses, shift % 360)
+
+
+def respond_everywhere(digit: Tensor, kernel: Filter, pose: Similarity = POSE) -> MapResponse:
+    """Returns the responses of `digit` (H, W), as it is and transformed by `pose`, at all rotations and scales."""
+    images = torch.stack((_on_canvas(digit), _on_canvas(digit, pose)))[:, None]
+    grid = PolarGrid(SIZE, SIZE)
+    polar = polar_sample(images, torch.zeros(2, 2, dtype=torch.float64), grid, mode="bicubic")
+    weights = kernel.in_polar_image(grid, (SIZE, SIZE))
+    rows, columns = (side // 2 for side in weights.shape)
+    # The image is black beyond the outermost circle, so zero padding is exact there, but not at the innermost one.
+    maps = F.conv2d(wrap_pad(polar, (rows, (0, columns))), weights[None, None])
+    measured = measure_shift(maps[:1], maps[1:])[0].tolist()
+    log_range = math.log(grid.outer_radius((SIZE, SIZE)) / grid.r_min_px)
+    theory = (
+        float(pose.rotation) / (2 * math.pi) * grid.angles,
+        math.log(float(pose.scale)) / log_range * grid.radii,
+    )
+    pattern = kernel.in_image(SIZE)
+    return MapResponse(images[:, 0], polar[:, 0], pattern, maps[:, 0], (measured[0], measured[1]), theory)
+
+
+def _on_canvas(digit: Tensor, pose: Similarity | None = None) -> Tensor:
+    """Returns `digit` (h, w) enlarged 2.4 times on the canvas, transformed by `pose`."""
+    placed = Similarity(scale=2.4) if pose is None else pose @ Similarity(scale=2.4)
+    return similarity_warp(digit.double()[None, None], placed, size=(SIZE, SIZE), mode="bicubic").clamp(0, 1)[0, 0]
+
+
+def draw(digit: Tensor, path: Path) -> tuple[OrbitResponse, list[MapResponse]]:
+    """Draws the figure for `digit` (H, W) in [0, 1] and returns what it shows."""
+    from matplotlib.figure import Figure
+
+    kernels = [Filter.random(seed) for seed in range(FILTERS)]
+    orbit = respond_to_orbit(digit, kernels[0])
+    maps = [respond_everywhere(digit, kernel) for kernel in kernels]
+    figure = Figure(figsize=(9.6, 10), layout="constrained")
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.42))
+    _draw_orbit(parts[0], orbit)
+    _draw_maps(parts[1], maps)
+    save(figure, path)
+    return orbit, maps
+
+
+def _draw_orbit(figure: Any, response: OrbitResponse) -> None:
+    """Draws rotations of a filter above, the two images and their responses below."""
+    names = ("image", "rotated 90°")
+    axes = figure.subplot_mosaic(
+        [[".", *range(_SHOWN)], *([name, *["curves"] * _SHOWN] for name in names)],
+        width_ratios=(1.6, *[1] * _SHOWN),
+        height_ratios=(1, 1.35, 1.35),
+    )
+    every = len(response.degrees) // _SHOWN
+    for place in range(_SHOWN):
+        show_signed(axes[place], response.orbit[place * every], f"{response.degrees[place * every]:.0f}°")
+    axes[0].set_ylabel("a filter,\nrotated by", fontsize=9)
+    curves = axes["curves"]
+    scale = response.responses[0].abs().max()
+    for index, (name, color) in enumerate(zip(names, (BLUE, VERMILION), strict=True)):
+        show(axes[name], response.images[index])
+        axes[name].spines[:].set(color=color, linewidth=2.5)
+        axes[name].set_ylabel(name, fontsize=9)
+        values = response.responses[index] / scale
+        curves.plot([*response.degrees, 360], [*values, values[0]], color=color, label=name)
+    # The maximum of the first 225° leaves room for the arrow.
+    start = float(response.degrees[int(response.responses[0, : len(response.degrees) * 5 // 8].argmax())])
+    arrow = {"arrowstyle": "->", "color": GREEN, "linewidth": 2}
+    curves.annotate("", (start + response.shift, 1.14), (start, 1.14), arrowprops=arrow)
+    curves.text(start + 3, 1.2, f"measured {response.shift:.2f}°, theory 90°", fontsize=9, color=GREEN)
+    angle_axis(curves)
+    curves.set(xlim=(0, 360), ylim=(-1.25, 1.42))
+    curves.set_xlabel("rotation of the filter", fontsize=9)
+    curves.set_ylabel("inner product with the image", fontsize=9)
+    curves.tick_params(labelsize=8)
+    curves.legend(frameon=False, fontsize=9, loc="lower left", ncols=2)
+    faint_grid(curves)
+    figure.suptitle("Rotating the image shifts its responses to a rotated filter by the same angle", fontsize=11)
+
+
+def _draw_maps(figure: Any, responses: list[MapResponse]) -> None:
+    """Draws the two images, their log-polar images, and the responses to each filter."""
+    axes = figure.subplots(3, 2 + len(responses), height_ratios=(0.8, 1, 1))
+    for each in axes[0, :2]:
+        each.set_axis_off()
+    explanation = (
+        "Each point of a map is the inner product of\nthe image with the filter at one rotation (down)\n"
+        "and one scale (right), red where it is positive:\na convolution of the log-polar image. Yellow\n"
+        "is a peak of the upper map, green the peak\nmoved by the measured shift."
+    )
+    where = {"transform": axes[0, 0].transAxes, "va": "center", "in_layout": False}
+    axes[0, 0].text(0, 0.5, explanation, fontsize=9, **where)
+    for row in (0, 1):
+        show(axes[row + 1, 0], responses[0].images[row])
+        show(axes[row + 1, 1], responses[0].polar[row], "" if row else "log-polar")
+    for column, response in enumerate(responses, start=2):
+        show_signed(axes[0, column], response.pattern, f"filter {column - 1}")
+        limit = float(response.maps.abs().max())
+        y, x = _peak(response.maps[0])
+        for row in (0, 1):
+            title = "" if row else f"responses to filter {column - 1}"
+            show_signed(axes[row + 1, column], response.maps[row], title, limit)
+            mark_origin(axes[row + 1, column], x, y)
+        rows, columns = response.measured
+        mark_origin(axes[2, column], x + columns, y + rows, color=GREEN)
+        caption = f"down {rows:.2f}, right {columns:.2f}\ntheory {response.theory[0]:.2f}, {response.theory[1]:.2f}"
+        axes[2, column].set_xlabel(caption, fontsize=9)
+    label_rows(axes[1:], ("image", f"rotated {math.degrees(POSE.rotation):g}°, scaled {POSE.scale:g}×"))
+    axes[2, 1].set_ylabel("← angle", fontsize=9)
+    axes[2, 1].set_xlabel("radius →", fontsize=9)
+    figure.suptitle(
+        "Rotating and scaling the image shifts the map of its responses along angle and radius",
+        fontsize=11,
+    )
+
+
+def _peak(responses: Tensor) -> tuple[int, int]:
+    """Returns row and column of the maximum, away from the border, where a shift would move it out of view."""
+    rows, columns = (side // 6 for side in responses.shape)
+    inner = responses[rows:-rows, columns:-columns]
+    row, column = divmod(int(inner.argmax()), inner.shape[1])
+    return row + rows, column + columns

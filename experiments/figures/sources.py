@@ -1,0 +1,127 @@
+"""Each figure drawn from its data, records or released network: functions of a path and of weights or None."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ptn.data import Dataset, VoxelDataset, load_dataset
+from ptn.data.dataset import unpack_voxels
+from ptn.data.digits import bundled_digits
+from ptn.data.voxelize import fill
+from ptn.errors import InputError
+from ptn.evaluation import match_classes
+from ptn.figures import draw_logpolar
+from ptn.geometry import Similarity, similarity_warp
+from ptn.models import PolarNetwork, load_model
+
+from ..bench.report import read_report
+from ..tables import load_records
+from . import architecture as _architecture
+from . import curves as _curves
+from . import cylinder as _cylinder
+from . import moving as _moving
+from . import responses as _responses
+from . import sim2mnist as _sim2mnist
+from . import svhn as _svhn
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def logpolar(path: Path, weights: str | None) -> None:
+    draw_logpolar(_digit(3), path)
+
+
+def responses(path: Path, weights: str | None) -> None:
+    _responses.draw(_digit(4), path)
+
+
+def architecture(path: Path, weights: str | None) -> None:
+    model = _network(weights or "ptn_s.quickstart")
+    channels, height, width = model.input_shape
+    side = min(height, width)
+    pose = Similarity(scale=side / 42, shift_px=(side / 6, side / 6))
+    image = similarity_warp(_digit(4)[None, None], pose, size=(height, width), mode="bicubic").clamp(0, 1)[0]
+    _architecture.draw(model, image.expand(channels, -1, -1), path, title=_title(model))
+
+
+def moving(path: Path, weights: str | None) -> None:
+    _moving.draw(_digit(4), _network(weights or "ptn_s.quickstart"), path)
+
+
+def sim2mnist(path: Path, weights: str | None) -> None:
+    model = _network(weights or "ptn_b.sim2mnist", "sim2mnist")
+    test = _load("sim2mnist", "test", **model.metadata.get("dataset_options", {}))
+    # 200 digits, the first of them a 9, as they are in MNIST.
+    first = int((test.labels == 9).nonzero()[0])
+    originals = torch.cat([_load("mnist", split).images for split in ("train", "test")])
+    digits = originals[test.meta["mnist_index"][first : first + 200], 0].float() / 255
+    _sim2mnist.draw(model, test, digits, path, title=_title(model))
+
+
+def cylinder(path: Path, weights: str | None) -> None:
+    test = load_dataset("modelnet40", "test", size=64)
+    assert isinstance(test, VoxelDataset)
+    shapes = []
+    for name in ("chair", "bench"):
+        members = (test.labels == test.classes.index(name)) & ~test.meta["from_points"]
+        row = int(members.nonzero()[1])
+        surface = unpack_voxels(test.packed[row : row + 1], test.size)[0, 0].bool().numpy()
+        shapes.append((name, torch.from_numpy(fill(surface)).float()))
+    _cylinder.draw(shapes, path)
+
+
+def azimuth(path: Path, weights: str | None) -> None:
+    _curves.draw_azimuth(load_records(), path)
+
+
+def rotsvhn(path: Path, weights: str | None) -> None:
+    rotated, wide, shrunk = (
+        _load("rotsvhn", "test", **options) for options in ({}, {"size": 48}, {"scale": (0.6, 1.0)})
+    )
+    _svhn.draw_rotsvhn(_load("svhn", "test"), rotated, wide, shrunk, path)
+
+
+def angles(path: Path, weights: str | None) -> None:
+    _curves.draw_angles(load_records(), path)
+
+
+def origins(path: Path, weights: str | None) -> None:
+    model = _network(weights or "ptn_resnet32.rotsvhn", "svhn")
+    name = model.metadata["dataset"]
+    digits = match_classes(_load(name, "test", **model.metadata.get("dataset_options", {})), model.classes or ())
+    assert isinstance(digits, Dataset)
+    _svhn.draw_origins(model, f"{_title(model)} on {name.upper()}", digits, path)
+
+
+def cost(path: Path, weights: str | None) -> None:
+    report = read_report(BENCHMARKS / "scaling.cpu.json")
+    _curves.draw_cost(report.details["curves"], path, title=report.machine["device"])
+
+
+def _digit(label: int) -> Tensor:
+    """Returns the first digit of a class, (28, 28) in [0, 1]."""
+    images, labels = bundled_digits()
+    return images[int((labels == label).nonzero()[0])].float() / 255
+
+
+def _load(name: str, split: str, **options: object) -> Dataset:
+    dataset = load_dataset(name, split, **options)
+    assert isinstance(dataset, Dataset)
+    return dataset
+
+
+def _network(weights: str, dataset: str = "") -> PolarNetwork:
+    """Returns a network for images with a learned origin, trained on a data set with `dataset` in its name."""
+    model = load_model(weights)
+    if not isinstance(model, PolarNetwork) or getattr(model.transformer, "predictor", None) is None:
+        raise InputError(
+            f"{weights}: this figure needs a network with a learned origin, such as ptn_b"
+        )
+    if dataset not in (model.metadata.get("dataset") or ""):
+        raise InputError(f"{weights}: this figure needs a network trained on {dataset}")
+    return model
+
+
+def _title(model: PolarNetwork) -> str:
+    return model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")
