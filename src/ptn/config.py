@@ -1,4 +1,4 @@
-"""Configuration: dataclasses built from JSON-like values, changed by dotted keys, checked against their type hints."""
+"""Configuration: dataclasses built from JSON-like values and dotted keys, checked against their type hints."""
 
 import inspect
 import json
@@ -34,7 +34,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 
 def override(instance: T, settings: Mapping[str, Any]) -> T:
-    """Returns a copy of a dataclass with dotted keys set: `{"optimizer.lr": 0.005, "model.options.wrap": False}`."""
+    """Returns a copy of a dataclass with dotted keys set: `{"optimizer.lr": 0.005, "model.options.wrap": True}`."""
     for key, value in settings.items():
         instance = _set(instance, key.split("."), value, key, type(instance))
     return instance

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 import ptn
+from ptn.config import build, override
 from ptn.data import Dataset, VoxelDataset
-from ptn.training import Run, RunData, SessionOptions, override, recipe_from_dict, train_recipes
+from ptn.training import Recipe, Run, RunData, SessionOptions, folder_recipe, train_recipes
 from ptn.training.fleet import train_fleet
-from ptn.training.own import folder_recipe
 from ptn.training.records import read_records
-from ptn.training.reporters import PlainReporter
+from ptn.training.progress import PlainReporter
 from ptn.training.session import load_split, run_folder
 from ptn.training.trainer import prepare_device
 
@@ -75,6 +75,12 @@ _LARGE = {
     "dropout": 0.3,
 }
 
+_STEPPED = {
+    "model": {"name": "ptn_s"},
+    "schedule": {"kind": "steps", "warmup": 0.1},
+    "augment": {"rotation_deg": 180.0, "scale": (0.9, 1.1), "shift_px": 1.0},
+}
+
 # kind: the settings of its recipe and the shape of its images
 _KINDS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "digits_modern": (_MODERN, (1, 28, 28)),
@@ -82,6 +88,8 @@ _KINDS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "digits_paper": (_PAPER, (1, 28, 28)),
     "stn": ({"model": {"name": "stn_s"}}, (1, 28, 28)),
     "ccnn": ({"model": {"name": "ccnn_s"}}, (1, 28, 28)),
+    "pcnn_stepped": (_STEPPED | {"model": {"name": "pcnn_s"}}, (1, 20, 20)),
+    "ptn_stepped": (_STEPPED, (1, 20, 20)),
     "photographs": (_PHOTOGRAPHS, (3, 24, 24)),
     "voxels": (_VOXELS, (1, 12, 12, 12)),
     "voxels_strong": (_VOXELS_STRONG, (2, 16, 16, 16)),
@@ -203,7 +211,7 @@ def _make_recipe(kind: str, steps: int, seed: int, folder: Path | None, precisio
         recipe = override(folder_recipe(_write_images(folder / "images"), model="ptn_s", image_size=16), size)
     else:
         common = {"name": f"golden/{kind}", "data": {"name": "quickstart"}}
-        recipe = recipe_from_dict({**common, **_KINDS[kind][0], **size})
+        recipe = build(Recipe, {**common, **_KINDS[kind][0], **size})
     # a tenth of the learning rate keeps rounding errors of other machines from growing within 20 steps
     slow = replace(recipe.optimizer, lr=recipe.optimizer.lr / 10)
     return replace(recipe, seed=seed, optimizer=slow, precision=precision or recipe.precision)
@@ -214,7 +222,7 @@ def _make_run(
 ) -> Run:
     recipe = _make_recipe(kind, steps, seed, folder, precision)
     place = torch.device(device)
-    prepare_device(recipe, place)
+    prepare_device(recipe.precision)
     if kind == "folder":
         data = RunData(load_split(recipe.data, "train"), load_split(recipe.data, "valid"))
     else:

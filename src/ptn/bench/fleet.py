@@ -12,7 +12,8 @@ from ..data import load_dataset
 from ..errors import InputError
 from experiments.recipes import find_recipe
 
-from ..training import Run, RunData, override
+from ..config import override
+from ..training import Run, RunData
 from ..training.fleet import train_fleet
 from ..training.trainer import prepare_device
 from .report import Bench
@@ -50,7 +51,7 @@ def train(
     """Milliseconds per epoch and run of `runs` seeds at once, after a first epoch that is not counted."""
     settings = {"epochs": epochs + 1, "precision": precision}
     recipe = override(find_recipe("rotmnist/ptn_b/paper+"), settings)
-    prepare_device(recipe, device)
+    prepare_device(recipe.precision)
     data = RunData(load_dataset("rotmnist", recipe.data.train))
     start = time.perf_counter()
     fleet = [Run(replace(recipe, seed=seed), data, device, fused=fused) for seed in range(runs)]

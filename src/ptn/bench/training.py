@@ -12,8 +12,9 @@ from ..geometry import Similarity, similarity_warp
 from ..models import create_model
 from experiments.recipes import find_recipe
 
-from ..training import Run, RunData, override
-from ..training.batches import epoch_order
+from ..config import override
+from ..training import Run, RunData
+from ..training.step import epoch_order
 from ..training.trainer import build_model, prepare_device
 from . import steerable
 from .report import Bench
@@ -52,7 +53,7 @@ def make_data(count: int) -> Dataset:
 def make_step(batch: int, device: torch.device) -> Work:
     """The step of our trainer, on a GPU a CUDA graph."""
     recipe = override(find_recipe(RECIPE), {"batch": batch, "epochs": 1, "precision": "fp32"})
-    prepare_device(recipe, device)
+    prepare_device(recipe.precision)
     data = make_data(2 * batch)
     run = Run(recipe, RunData(data), device)
     with run.on_stream():

@@ -45,7 +45,7 @@ def quickstart(
     from ..data.quickstart import load_quickstart
     from ..files import make_folder
     from ..reporting.figures import quickstart as figure
-    from ..training import override
+    from ..config import override
     from ..training.session import run_folder
 
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
@@ -114,7 +114,7 @@ def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
 
     from ..training import SessionOptions, train_recipes
     from ..training.records import read_records
-    from ..training.reporters import make_reporter
+    from ..training.progress import make_reporter
     from ..training.session import run_folder
 
     options = SessionOptions(folder=folder, device=torch.device("cpu"), fresh=True)

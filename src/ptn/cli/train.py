@@ -46,7 +46,8 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
 ) -> None:
     """Train a network on your own images, test it once, keep weights and records."""
-    from ..training import override, parse_setting, with_seeds
+    from ..config import override, parse_setting
+    from ..training import with_seeds
     from ..training.recipe import folder_recipe
 
     if folder is None:
@@ -93,7 +94,7 @@ def run_session(
     from ..device import choose_device
     from ..training import SessionOptions, train_recipes
     from ..training.distributed import join, launched_together
-    from ..training.reporters import TensorBoardReporter, make_reporter
+    from ..training.progress import TensorBoardReporter, make_reporter
     from ..training.session import run_folder
 
     if resume and fresh:

@@ -1,18 +1,36 @@
-"""Where recipes become weights and records."""
+"""Training: recipes, runs, sessions and records."""
 
-from .recipe import Recipe
-from .session import SessionOptions, train_recipes, with_seeds
-from .settings import override, parse_setting, recipe_from_dict
-from .trainer import Run, RunData
+from .recipe import (
+    DataSpec,
+    EvaluationSpec,
+    ModelSpec,
+    OptimizerSpec,
+    Recipe,
+    ScheduleSpec,
+    dataset_recipe,
+    folder_recipe,
+)
+from .records import Record, read_records
+from .session import History, SessionOptions, fit, train_recipes, with_seeds
+from .trainer import Progress, Run, RunData
 
 __all__ = [
+    "DataSpec",
+    "EvaluationSpec",
+    "History",
+    "ModelSpec",
+    "OptimizerSpec",
+    "Progress",
     "Recipe",
+    "Record",
     "Run",
     "RunData",
+    "ScheduleSpec",
     "SessionOptions",
-    "override",
-    "parse_setting",
-    "recipe_from_dict",
+    "dataset_recipe",
+    "fit",
+    "folder_recipe",
+    "read_records",
     "train_recipes",
     "with_seeds",
 ]

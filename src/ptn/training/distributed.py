@@ -1,88 +1,83 @@
-"""One run over several processes, on many GPUs or machines: the same recipe under `torchrun`.
-
-Data-parallel, through Lightning Fabric. Every process takes its part of each batch; batch norm sees the whole.
-"""
+"""Data-parallel training: one run over several processes that `torchrun` started."""
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
-from .step import Parallel, Shard
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """This process among the `world` processes of a run. Each takes an equal part of every batch."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Returns a module that averages gradients over all processes."""
+        return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
+
+    def wait(self) -> None:
+        """Blocks until all processes get here."""
+        dist.barrier()
+
+    def any(self, flag: bool) -> bool:
+        """True in all processes if `flag` is true in any of them."""
+        flags = torch.tensor(float(flag), device=self.device)
+        dist.all_reduce(flags)
+        return bool(flags > 0)
+
+    def end(self, code: int) -> NoReturn:
+        """Exits with `code` once all processes get here.
+
+        Skips the interpreter's shutdown, which can abort or deadlock with the threads of a process group.
+        """
+        dist.barrier()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def launched_together() -> bool:
-    """Whether this process is one of several that `torchrun` started."""
+    """True if this process is one of several that `torchrun` started."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def join(device: torch.device) -> Parallel:
-    """Meet the other processes and agree to share every batch."""
-    try:
-        from lightning_fabric import Fabric
-    except ImportError:
-        raise InputError("several processes need Lightning Fabric: pip install 'ptn[distributed]'") from None
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    machines = int(os.environ["WORLD_SIZE"]) // here
-    fabric = Fabric(accelerator=device.type, devices=here, num_nodes=machines, strategy="ddp")
-    fabric.launch()
-    shard = Shard(fabric.global_rank, fabric.world_size)
-
-    def wrap(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
-        return fabric.setup(model, optimizer)
-
-    def anyone(says_yes: bool) -> bool:
-        votes = torch.tensor(float(says_yes), device=fabric.device)
-        dist.all_reduce(votes)
-        return bool(votes > 0)
-
-    return Parallel(shard, fabric.device, wrap, fabric.backward, fabric.barrier, anyone, _end)
+    """Joins the process group: NCCL with one GPU for each process, or gloo on CPUs."""
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    return Parallel(dist.get_rank(), dist.get_world_size(), device)
 
 
-def _end(code: int) -> NoReturn:
-    """End this process with `code` once all are here, without taking anything down.
-
-    Torch's threads may still let go of tensors, which needs Python, while Python waits for those threads to end:
-    an orderly exit sometimes aborts or never comes.
-    """
-    dist.barrier()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-class SumOverProcesses(torch.autograd.Function):
-    """The sum of a tensor over all processes; on the way back, the sum of what each of them wants of it."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        total = tensor.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        total = gradient.clone()
-        dist.all_reduce(total)
-        return total
+def synchronize_batch_norm(model: nn.Module, device: torch.device) -> None:
+    """Replaces every batch norm by one over the whole batch of all processes; parameters stay the same objects."""
+    synchronized: Any = nn.SyncBatchNorm.convert_sync_batchnorm if device.type == "cuda" else SyncBatchNormCPU
+    for path, parent in list(model.named_modules()):
+        for name, child in parent.named_children():
+            if not isinstance(child, nn.BatchNorm2d | nn.BatchNorm3d):
+                continue
+            if type(child) not in (nn.BatchNorm2d, nn.BatchNorm3d):
+                kind = type(child).__name__
+                raise InputError(f"{path}.{name} ({kind}) cannot be synchronized: train this model in one process")
+            setattr(parent, name, synchronized(child))
 
 
-def sum_over_processes(tensor: Tensor) -> Tensor:
-    """`tensor` added up over all processes, differentiably."""
-    total: Tensor = SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
-    return total
-
-
-class SynchronisedBatchNorm(nn.Module):
-    """Batch norm over the batches of all processes, on any device, with the state dict of torch's own.
-
-    torch.nn.SyncBatchNorm refuses CPU tensors. Mean and variance are sums that all processes add up, and the
-    gradients of those sums are added up on the way back.
-    """
+class SyncBatchNormCPU(nn.Module):
+    """`nn.SyncBatchNorm` for CPU tensors, which torch's does not accept. The state dict is the same."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -102,27 +97,12 @@ class SynchronisedBatchNorm(nn.Module):
         if self.training:
             axes = (0, *range(2, x.dim()))
             count = x.numel() // x.shape[1] * dist.get_world_size()
-            values = x.float() if x.dtype != torch.float64 else x
-            mean = sum_over_processes(values.sum(axes)) / count
-            variance = sum_over_processes((values - mean.view(shape)).square().sum(axes)) / count
-            self._remember(mean.detach(), variance.detach() * (count / max(1, count - 1)))
+            values = x.to(torch.promote_types(x.dtype, torch.float32))
+            mean = all_reduce(values.sum(axes)) / count
+            variance = all_reduce((values - mean.view(shape)).square().sum(axes)) / count
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
+                self.num_batches_tracked += 1
         scale = self.weight * torch.rsqrt(variance + self.eps)
         return ((x - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
-
-    @torch.no_grad()
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance, self.momentum)
-        self.num_batches_tracked += 1
-
-
-def synchronise_batch_norm(model: nn.Module) -> None:
-    """Replace every batch norm in `model` by one that sees the whole batch. Parameters stay the same objects."""
-    for name, child in model.named_children():
-        if isinstance(child, nn.BatchNorm2d | nn.BatchNorm3d):
-            if type(child) not in (nn.BatchNorm2d, nn.BatchNorm3d):
-                kind = type(child).__name__
-                raise InputError(f"{name} ({kind}) does more than normalise: train this model in one process")
-            setattr(model, name, SynchronisedBatchNorm(child))
-        else:
-            synchronise_batch_norm(child)

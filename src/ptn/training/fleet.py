@@ -1,6 +1,7 @@
-"""Many runs at once: interleaved step by step on one GPU, one after the other on a CPU."""
+"""Fleets: several runs in one process, interleaved step by step on a GPU, one after the other on a CPU."""
 
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,28 +12,18 @@ from types import FrameType
 import torch
 
 from ..errors import InputError
-from ..evaluation.classify import DivergedError
+from ..evaluation import DivergedError
+from .distributed import Parallel
 from .recipe import Recipe
-from .step import Parallel
 from .trainer import Run, RunFailedError
 
-
-@dataclass
-class Stop:
-    """Whether and why to stop before the end: a signal, or the budget."""
-
-    deadline: float | None = None
-    reason: str | None = None
-
-    def asked(self) -> bool:
-        if self.reason is None and self.deadline is not None and time.monotonic() >= self.deadline:
-            self.reason = "the time budget is used up"
-        return self.reason is not None
+VOTE_EVERY = 10
+"""Processes that share a run agree on whether to stop every so many steps."""
 
 
 @dataclass
 class FleetOutcome:
-    """What became of the runs: those that are `done`, those that `failed` and why, those stopped on the way."""
+    """Runs that are `done`, that `failed` (with the reason), and that were `stopped`; `reason` of the stop."""
 
     done: list[Run] = field(default_factory=list)
     failed: list[tuple[Run, str]] = field(default_factory=list)
@@ -48,20 +39,23 @@ def train_fleet(
     on_done: Callable[[Run], None] | None = None,
     on_failed: Callable[[Run, str], None] | None = None,
 ) -> FleetOutcome:
-    """Train `runs`, each giving the result it would give alone.
+    """Trains several runs; each gives the result that it gives alone.
 
-    On a GPU up to `at_once` advance together (None: all), each on its own stream; on a CPU one follows the other.
-    A run that ends makes room for the next; what makes a run is called only then. A run that fails drops out and
-    the others go on. When the budget is used up or the process is asked to stop (SIGINT, SIGTERM), every run on its
-    way writes a checkpoint and stops where it is, and no other begins. `on_done` is called as each run ends; its
-    graph is given back after that.
+    A run that fails does not stop the others. When the budget is used up, or on SIGINT or SIGTERM, every active run
+    writes a checkpoint and stops.
+
+    Args:
+        runs: Runs, or functions that create one; these are called when there is room.
+        at_once: Number of runs that share a GPU, each on a stream of its own; None for all. A CPU trains one.
+        on_done: Called with each run that ends, before the memory of its step is freed.
+        on_failed: Called with each run that fails, and the reason.
     """
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    with _stop_on_signals(Stop(deadline)) as stop:
+    with _stop_on_signals(_Stop(deadline)) as stop:
         fleet = _Fleet(deque(runs), stop, at_once, on_done, on_failed)
         try:
             fleet.train()
-        except InputError:  # no room for one more, say: the others lose nothing
+        except InputError:  # such as too little memory for one more run
             fleet.save()
             raise
     if fleet.active or fleet.waiting:
@@ -70,11 +64,24 @@ def train_fleet(
 
 
 @dataclass
+class _Stop:
+    """Whether and why to stop early: a signal, or the deadline."""
+
+    deadline: float | None = None
+    reason: str | None = None
+
+    def requested(self) -> bool:
+        if self.reason is None and self.deadline is not None and time.monotonic() >= self.deadline:
+            self.reason = "the time budget is used up"
+        return self.reason is not None
+
+
+@dataclass
 class _Fleet:
-    """Runs on their way (`active`), and those still `waiting` for room."""
+    """The `active` runs, each with its iterator over steps, and those `waiting` for room."""
 
     waiting: deque[Run | Callable[[], Run]]
-    stop: Stop
+    stop: _Stop
     at_once: int | None
     on_done: Callable[[Run], None] | None
     on_failed: Callable[[Run, str], None] | None
@@ -84,17 +91,17 @@ class _Fleet:
 
     def train(self) -> None:
         if self.waiting:
-            self._start_next()  # one at least, so that there is something to go on with
+            self._start_next()  # even if the budget is used up: there is then a checkpoint to resume
         self._fill()
         rounds = 0
-        while self.active and not self._asked_to_stop(rounds):
+        while self.active and not self._must_stop(rounds):
             rounds += 1
-            clock = time.perf_counter()
-            ended = [run for run in list(self.active) if self._has_ended(run)]
-            spent = time.perf_counter() - clock
+            start = time.perf_counter()
+            ended = [run for run in list(self.active) if self._advance(run)]
+            elapsed = time.perf_counter() - start
             total = sum(run.step.cost for run in self.active)
             for run in self.active:
-                run.seconds += spent * run.step.cost / total
+                run.seconds += elapsed * run.step.cost / total
                 run.together = max(run.together, len(self.active))
             for run in ended:
                 self._conclude(run)
@@ -107,12 +114,11 @@ class _Fleet:
             run.save()
 
     def _fill(self) -> None:
-        """Start what waits as long as there is room and nobody asks to stop."""
-        while self.waiting and self._has_room() and not self._asked_to_stop(0):
+        """Starts waiting runs while there is room."""
+        while self.waiting and self._has_room() and not self._must_stop(0):
             self._start_next()
 
     def _has_room(self) -> bool:
-        """On a CPU for one run."""
         on_gpu = all(run.device.type == "cuda" for run in self.active)
         return not self.active or (on_gpu and (self.at_once is None or len(self.active) < self.at_once))
 
@@ -123,23 +129,23 @@ class _Fleet:
         self.parallel = run.parallel
         self.active[run] = run.steps()
 
-    def _asked_to_stop(self, rounds: int) -> bool:
-        """Whether to stop now. Processes that share a run stop together, or those left would wait for ever."""
+    def _must_stop(self, rounds: int) -> bool:
+        """True to stop now. Processes that share a run stop at the same step: a collective needs all of them."""
         if self.parallel is None:
-            return self.stop.asked()
-        if rounds % ROUNDS_BETWEEN_VOTES or not self.parallel.anyone(self.stop.asked()):
+            return self.stop.requested()
+        if rounds % VOTE_EVERY or not self.parallel.any(self.stop.requested()):
             return False
-        self.stop.reason = self.stop.reason or "another process was asked to"
+        self.stop.reason = self.stop.reason or "another process stopped"
         return True
 
-    def _has_ended(self, run: Run) -> bool:
-        """Advance `run` by a step. Whether it has come to its end; one that fails is no longer active."""
-        with self._failing(run):
+    def _advance(self, run: Run) -> bool:
+        """Advances a run by one step; returns True at its end."""
+        with self._catch_failure(run):
             return next(self.active[run], _END) is _END
         return False
 
     def _conclude(self, run: Run) -> None:
-        with self._failing(run):
+        with self._catch_failure(run):
             if self.on_done is not None:
                 self.on_done(run)
             del self.active[run]
@@ -147,16 +153,13 @@ class _Fleet:
             run.release()
 
     @contextmanager
-    def _failing(self, run: Run) -> Iterator[None]:
-        """What goes wrong with this run alone is told, and the others go on.
-
-        A run that is out of memory stops the fleet. It is in the midst of a step, so its last checkpoint stays.
-        """
+    def _catch_failure(self, run: Run) -> Iterator[None]:
+        """Removes a run that fails from the fleet. Out of memory stops the fleet; the last checkpoint is kept."""
         try:
             yield
         except (RunFailedError, DivergedError) as error:
             del self.active[run]
-            reason = f"{run.recipe.name} seed {run.recipe.seed}: {error}"
+            reason = f"{run.title}: {error}"
             self.outcome.failed.append((run, reason))
             run.release()
             if self.on_failed is not None:
@@ -168,11 +171,9 @@ class _Fleet:
 
 _END = object()
 
-ROUNDS_BETWEEN_VOTES = 10
-
 
 def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:
-    """The error for a device without memory left, which says what to lower."""
+    """Returns the error for a device without free memory, with the settings to lower."""
     return InputError(
         f"{recipe.name}: {device} is out of memory: lower batch (--set batch={max(2, recipe.batch // 2)}), "
         "or train fewer runs at once (--at-once)"
@@ -180,16 +181,19 @@ def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:
 
 
 @contextmanager
-def _stop_on_signals(stop: Stop) -> Iterator[Stop]:
-    """Let SIGINT and SIGTERM ask for a clean stop while the block runs; a second SIGINT interrupts at once."""
+def _stop_on_signals(stop: _Stop) -> Iterator[_Stop]:
+    """Context manager: SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        yield stop
+        return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.reason = f"asked to by {signal.Signals(number).name}"
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.reason = f"received {signal.Signals(number).name}"
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, ask)
+        signal.signal(number, request)
     try:
         yield stop
     finally:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,7 +109,7 @@ class Recipe:
     model: ModelSpec
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
-    augment: AugmentSpec = AugmentSpec()
+    augment: AugmentSpec = field(default_factory=AugmentSpec)
     epochs: int = 100
     batch: int = 200
     origin_jitter_px: float | None = None
@@ -119,9 +119,6 @@ class Recipe:
     selection: Literal["final", "valid"] = "final"
     seed: int = 0
     evaluations: tuple[EvaluationSpec, ...] = (EvaluationSpec(),)
-    # temporary, until the named recipes are in experiments/
-    form: str = "own"
-    rows: tuple["Row", ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("precision", self.precision, PRECISIONS)
@@ -138,7 +135,6 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Returns all settings, JSON-like."""
         settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        del settings["form"], settings["rows"]
         return settings
 
     def changes(self) -> dict[str, Any]:
@@ -156,21 +152,7 @@ class Recipe:
         return hashlib.sha256(json.dumps(self.changes(), sort_keys=True).encode()).hexdigest()
 
 
-_IN_RECORDS = ("name", "seed", "evaluations", "form", "rows")
-
-
-@dataclass(frozen=True)
-class Row:
-    """Temporary: a row of a table."""
-
-    table: str
-    row: str
-    rotations: int = 1
-    origins: int = 1
-
-
-Form = Literal["paper", "modern", "own"]
-FORMS: tuple[Form, ...] = ("paper", "modern")
+_IN_RECORDS = ("name", "seed", "evaluations")
 
 
 STEPS = 3000
@@ -179,6 +161,9 @@ STEPS = 3000
 _VOXEL_MODELS = ("ccnn_3d", "cylindrical", "cylindrical_l")
 # the data sets whose images are rotated by any angle; in the others an upside-down 6 is a 9
 _ROTATED = ("rotmnist", "sim2mnist", "sim2mnist-larger", "rotsvhn", "rotsvhn-minus", "modelnet10", "modelnet40")
+
+
+_ANY_ROTATION = AugmentSpec(rotation_deg=180.0, mode="bicubic")
 
 
 def folder_recipe(root: Path | str, *, model: str = "ptn_b", image_size: int = 64) -> Recipe:
@@ -191,7 +176,9 @@ def folder_recipe(root: Path | str, *, model: str = "ptn_b", image_size: int = 6
     options = {"root": str(root), "image_size": image_size}
     count = sum(len(files) for files in list_images(root)["train"].values())
     name = f"folder/{root.resolve().name}/{model.replace(':', '-')}"
-    return _default_recipe(name, DataSpec("folder", valid="valid", options=options), model, count, rotated=True)
+    data = DataSpec("folder", valid="valid", options=options)
+    recipe = default_recipe(name, data, model, count, slow=model.startswith("timm"))
+    return replace(recipe, augment=_ANY_ROTATION)
 
 
 def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
@@ -205,23 +192,28 @@ def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
     model = model or ("cylindrical" if voxels else "ptn_resnet32" if color else "ptn_b")
     _check_model(model, voxels=voxels, data=name)
     data = DataSpec(name, valid="valid" if "valid" in info.splits else None)
-    title = f"{name}/{model.replace(':', '-')}"
-    return _default_recipe(title, data, model, info.splits["train"], rotated=name in _ROTATED, voxels=voxels)
+    recipe = default_recipe(
+        f"{name}/{model.replace(':', '-')}",
+        data,
+        model,
+        info.splits["train"],
+        largest_batch=32 if voxels else 100,
+        slow=voxels or model.startswith("timm"),
+    )
+    return replace(recipe, augment=_ANY_ROTATION) if name in _ROTATED else recipe
 
 
-def _default_recipe(
-    name: str, data: DataSpec, model: str, count: int, *, rotated: bool, voxels: bool = False
+def default_recipe(
+    name: str, data: DataSpec, model: str, count: int, *, largest_batch: int = 100, slow: bool = False
 ) -> Recipe:
-    batch = max(2, min(32 if voxels else 100, count // 4))
-    # deep networks, and those with pretrained weights, learn at a lower rate
-    slow = voxels or model.startswith("timm")
+    """Returns a recipe for `count` training images, without augmentation; `slow` lowers the learning rate."""
+    batch = max(2, min(largest_batch, count // 4))
     return Recipe(
         name=name,
         data=data,
         model=ModelSpec(model),
         optimizer=OptimizerSpec(lr=0.001 if slow else 0.01),
         schedule=ScheduleSpec("cosine", warmup=0.05),
-        augment=AugmentSpec(rotation_deg=180.0, mode="bicubic") if rotated else AugmentSpec(),
         epochs=min(200, max(10, STEPS * batch // max(1, count))),
         batch=batch,
         label_smoothing=0.1,

@@ -190,9 +190,9 @@ def _is_incomplete(tail: bytes) -> bool:
 
 def _line(record: Record) -> bytes:
     try:
-        return json.dumps(
-            asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode() + b"\n"
+        return (
+            json.dumps(asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        )
     except ValueError as error:
         raise InputError(f"run {record.run}: the numbers of a record must be finite") from error
 

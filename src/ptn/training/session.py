@@ -1,47 +1,55 @@
-"""Recipes and seeds in, weights and records out: what `ptn train` does."""
+"""Training sessions: recipes in, weights and records out; and `fit`, for a model and data in memory."""
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from ..config import build, override
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
+from ..data.augment import AugmentSpec
 from ..data.catalog import dataset_info
-from ..data.dataset import hold_out
+from ..data.dataset import hold_out, subset
+from ..device import Precision, choose_device, describe_device
 from ..errors import InputError
-from ..files import make_folder
-from ..models import load_model
+from ..evaluation import evaluate, match_classes, scores
+from ..files import make_folder, save_tensors
+from ..models import Model, ModelConfig, Network, count_parameters, list_models, load_model, save_weights
+from .distributed import Parallel
 from .fleet import FleetOutcome, out_of_memory, train_fleet
-from .recipe import DataSpec, Recipe
-from .records import Record, append_records, merge_records, read_records
-from .results import conclude_run, data_sha256, failed_records, keep_weights, looks_for_origins, measure_rows
-from .step import Parallel
-from .trainer import Progress, Run, RunData, build_model, prepare_device
+from .progress import Reporter, make_reporter
+from .recipe import DataSpec, EvaluationSpec, Recipe, default_recipe
+from .records import Record, append_records, git_commit, merge_records, read_records
+from .trainer import Progress, Run, RunData, build_model, channel_statistics, prepare_device
 
-
-class Reporter(Protocol):
-    """Who is told how a session goes."""
-
-    def begin(self, run: Run) -> None: ...
-    def epoch(self, run: Run, progress: Progress) -> None: ...
-    def done(self, run: Run, records: Sequence[Record]) -> None: ...
-    def failed(self, run: Run, reason: str) -> None: ...
-    def tested(self, records: Sequence[Record]) -> None: ...
-    def close(self) -> None: ...
+AnyDataset = Dataset | VoxelDataset
+ExtraMetrics = Callable[[Model, Recipe, AnyDataset], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Where and how recipes are trained: nothing of this changes a result, but for rounding in `fused` steps.
+    """Where and how recipes are trained. No option changes results, except for rounding by `fused`.
 
-    `resume` goes on from checkpoints in `folder`, `fresh` throws them away; with neither, a run whose folder is
-    not empty is an error. `at_once` bounds how many runs share a GPU. Records go to `folder`/records.jsonl, and
-    to `results` where that is given.
+    Attributes:
+        folder: Folder of all runs; records are appended to `folder`/records.jsonl.
+        resume: Continue from the checkpoints in `folder`.
+        fresh: Delete earlier runs of the recipes. Without `resume` and `fresh`, a folder that is not empty is an
+            error.
+        budget_seconds: Time after which all runs write a checkpoint and stop.
+        at_once: Number of runs that share a GPU.
+        checkpoint_every: Number of epochs between checkpoints.
+        fused: See `Run`.
+        results: A second file that records are appended to.
+        extra_metrics: Returns further metrics of a trained model, for records without test-time augmentation.
     """
 
     folder: Path = Path("runs")
@@ -53,223 +61,503 @@ class SessionOptions:
     checkpoint_every: int = 10
     fused: bool | None = None
     results: Path | None = None
+    extra_metrics: ExtraMetrics | None = None
     parallel: Parallel | None = None
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
-        return self.parallel is None or self.parallel.shard.rank == 0
+        """True in the process that writes files and reports progress."""
+        return self.parallel is None or self.parallel.rank == 0
 
     def wait(self) -> None:
-        """Until all processes of this run are here."""
+        """Blocks until all processes get here."""
         if self.parallel is not None:
             self.parallel.wait()
 
 
 def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: Reporter) -> FleetOutcome:
-    """Train every recipe (each with its own seed), test each once, and keep weights and records.
+    """Trains recipes (each with its own seed), evaluates each on its test set, and writes weights and records.
 
-    A run that is finished already is not trained again, but tested for rows that its recipe has got since; its
-    records still go to `results`.
+    A finished run is not trained again; evaluations that its recipe has gained since are added to its records.
     """
-    _check_together(recipes)
-    finished = [] if options.fresh else [recipe for recipe in recipes if _is_finished(recipe, options)]
-    waiting = [recipe for recipe in recipes if recipe not in finished]
-    options.wait()  # nobody makes files before all have seen which runs are finished
-    data = _Data()
-    _check_networks(waiting, options, data)
-    if options.fresh:
-        _throw_away(waiting, options)
-    if options.leads:
-        for recipe in finished:
-            _add_rows(recipe, options, reporter, data)
-    if finished and options.results is not None and options.leads:
-        folders = [run_folder(recipe, options.folder) for recipe in finished]
-        merge_records(options.results, [folder / "result.jsonl" for folder in folders])
-
-    def finish(run: Run) -> None:
-        try:
-            if options.leads:
-                conclude(run)
-        finally:  # the others wait, whatever becomes of it
-            options.wait()
-
-    def conclude(run: Run) -> None:
-        test, clean = data.to_test_on(run.recipe)
-        model, records = conclude_run(run, test, clean=clean)
-        folder = run_folder(run.recipe, options.folder)
-        error = records[0].test_error
-        assert error is not None
-        keep_weights(model, run, folder / "weights.safetensors", error=error)
-        _keep_records(records, folder, options)
-        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
-        reporter.done(run, records)
-
-    def give_up(run: Run, reason: str) -> None:
-        if options.leads:
-            _keep_records(failed_records(run, reason), run_folder(run.recipe, options.folder), options)
-            reporter.failed(run, reason)
-
+    if not recipes:
+        raise InputError("no recipe to train")
+    if len({recipe.precision for recipe in recipes}) > 1:
+        raise InputError("recipes of different precision cannot be trained in one session")
+    if len({(recipe.name, recipe.seed) for recipe in recipes}) < len(recipes):
+        raise InputError("two recipes have the same name and seed")
     try:
-        return train_fleet(
-            [partial(_start_run, recipe, options, reporter, data) for recipe in waiting],
-            at_once=1 if options.parallel else options.at_once,
-            budget_seconds=options.budget_seconds,
-            on_done=finish,
-            on_failed=give_up,
-        )
+        return _Session(options, reporter).train(recipes)
     finally:
         reporter.close()
 
 
-class _Data:
-    """Splits that several runs share, each loaded once."""
-
-    def __init__(self) -> None:
-        self.loaded: dict[str, Dataset | VoxelDataset] = {}
-
-    def get(self, spec: DataSpec, split: str, *, seed: int) -> Dataset | VoxelDataset:
-        held = [spec.hold_out, seed] if spec.hold_out else []
-        key = json.dumps([spec.name, split, spec.options, held], sort_keys=True)
-        if key not in self.loaded:
-            self.loaded[key] = load_split(spec, split, seed=seed)
-        return self.loaded[key]
-
-    def to_test_on(self, recipe: Recipe) -> tuple[Dataset | VoxelDataset, Dataset | VoxelDataset | None]:
-        """The test set, and the same without clutter where origins are compared with the true ones."""
-        spec, seed = recipe.data, recipe.seed
-        test = self.get(spec, spec.test, seed=seed)
-        if not (looks_for_origins(recipe, test) and test.meta.get("clutter")):
-            return test, None
-        without = replace(spec, options={**spec.options, "clutter": 0})
-        return test, self.get(without, spec.test, seed=seed)
-
-
-def _add_rows(recipe: Recipe, options: SessionOptions, reporter: Reporter, data: _Data) -> None:
-    """Test the network of a finished run for the rows that its recipe has got since, where there are any."""
-    folder = run_folder(recipe, options.folder)
-    left = read_records(folder / "result.jsonl")
-    tested = {(record.table, record.row) for record in left}
-    rows = [row for row in recipe.rows if (row.table, row.row) not in tested]
-    if not rows or left[0].status == "failed":
-        return
-    trained_on = data.get(recipe.data, recipe.data.train, seed=recipe.seed)
-    if data_sha256(trained_on) != left[0].data_sha256:
-        raise InputError(
-            f"{folder} has a run that was trained on another {recipe.data.name} than there is now, so it cannot be "
-            f"tested for {rows[0].row}: start over with --fresh"
-        )
-    prepare_device(recipe, options.device)
-    model = load_model(folder / "weights.safetensors").to(options.device)
-    test, clean = data.to_test_on(recipe)
-    records = measure_rows(recipe, rows, left[0], model, test, clean=clean)
-    _keep_records(records, folder, options)
-    reporter.tested(records)
-
-
-def _start_run(recipe: Recipe, options: SessionOptions, reporter: Reporter, data: _Data) -> Run:
-    folder = run_folder(recipe, options.folder)
-    prepare_device(recipe, options.device)
-    spec, seed = recipe.data, recipe.seed
-    splits = RunData(
-        data.get(spec, spec.train, seed=seed), data.get(spec, spec.valid, seed=seed) if spec.valid else None
-    )
-    try:
-        run = Run(
-            recipe,
-            splits,
-            options.device,
-            folder,
-            parallel=options.parallel,
-            fused=options.fused,
-            checkpoint_every=options.checkpoint_every,
-            on_epoch=reporter.epoch if options.leads else None,
-        )
-    except torch.OutOfMemoryError as error:
-        raise out_of_memory(recipe, options.device) from error
-    make_folder(folder)  # only now: what cannot be trained leaves none behind
-    if options.resume:
-        run.resume()
-    if options.leads:
-        reporter.begin(run)
-    return run
-
-
-def _check_together(recipes: Sequence[Recipe]) -> None:
-    """What holds for the whole process must be the same for all runs in it."""
-    if not recipes:
-        raise InputError("no recipe to train: see `ptn train --list`")
-    if len({(recipe.precision, recipe.deterministic) for recipe in recipes}) > 1:
-        raise InputError("recipes of different precision or determinism cannot train together: train them apart")
-    names = [(recipe.name, recipe.seed) for recipe in recipes]
-    if len(set(names)) < len(names):
-        raise InputError("the same recipe and seed is named twice")
-
-
-def _check_networks(recipes: Sequence[Recipe], options: SessionOptions, data: _Data) -> None:
-    """Make every network once before earlier runs are thrown away, or hours go into the first of several."""
-    distinct = {recipe.sha256: recipe for recipe in recipes}
-    if options.fresh or len(distinct) > 1:
-        for recipe in distinct.values():
-            build_model(recipe, data.get(recipe.data, recipe.data.train, seed=recipe.seed))
-
-
-def _throw_away(recipes: Sequence[Recipe], options: SessionOptions) -> None:
-    """Remove what earlier runs of `recipes` have left."""
-    if options.leads:
-        for recipe in recipes:
-            shutil.rmtree(run_folder(recipe, options.folder), ignore_errors=True)
-    options.wait()
-
-
-def _is_finished(recipe: Recipe, options: SessionOptions) -> bool:
-    """Whether a run's folder says that it is done; an error if it says something that we may not touch."""
-    folder = run_folder(recipe, options.folder)
-    if not folder.exists() or not any(folder.iterdir()):
-        return False
-    if not options.resume:
-        if (folder / "result.jsonl").exists():
-            raise InputError(
-                f"{folder} has a finished run in it: start over with --fresh, or keep it with --resume"
-            )
-        raise InputError(f"{folder} has a run in it: go on with --resume, or start over with --fresh")
-    left = read_records(folder / "result.jsonl") if (folder / "result.jsonl").exists() else []
-    if any(record.config_sha256 != recipe.sha256 for record in left):
-        raise InputError(f"{folder} has a finished run with other settings: start over with --fresh")
-    return bool(left)  # a file without a whole record is what an interrupted write leaves
-
-
-def _keep_records(records: Sequence[Record], folder: Path, options: SessionOptions) -> None:
-    append_records(options.folder / "records.jsonl", records)
-    if options.results is not None:
-        append_records(options.results, records)
-    # last, because it says that the run is finished
-    append_records(folder / "result.jsonl", records)
-
-
 def run_folder(recipe: Recipe, folder: Path) -> Path:
-    """Where a run keeps its checkpoint and weights."""
+    """Returns the folder of a run's checkpoint, weights and records."""
     return folder / recipe.name.replace("/", ".") / f"seed-{recipe.seed}"
 
 
 def with_seeds(recipe: Recipe, seeds: Iterable[int]) -> list[Recipe]:
-    """The same recipe once for each seed."""
+    """Returns a copy of the recipe for each seed."""
     return [replace(recipe, seed=seed) for seed in seeds]
 
 
-def _leaves_a_validation_set(spec: DataSpec) -> bool:
-    """Whether there is one that is not trained on."""
-    return "valid" in set(dataset_info(spec.name).splits) - set(spec.train.split("+"))
-
-
-def load_split(spec: DataSpec, split: str, *, seed: int = 0) -> Dataset | VoxelDataset:
-    """A split of a recipe's data; `seed` is the run's, by which samples are held out."""
+def load_split(spec: DataSpec, split: str, *, seed: int = 0) -> AnyDataset:
+    """Returns a split of a recipe's data; `seed` is that of the run, which draws the samples held out."""
     if spec.hold_out and split in (spec.train, "valid"):
-        if spec.name == "folder" or _leaves_a_validation_set(spec):
+        if spec.name == "folder" or "valid" in set(dataset_info(spec.name).splits) - set(spec.train.split("+")):
             raise InputError(f"{spec.name} has a validation set of its own: leave data.hold_out at 0")
-        kept, held = hold_out(load_split(replace(spec, hold_out=0), spec.train), spec.hold_out, seed=seed)
-        return kept if split == spec.train else held
+        kept, held_out = hold_out(load_split(replace(spec, hold_out=0), spec.train), spec.hold_out, seed=seed)
+        return kept if split == spec.train else held_out
     if spec.name != "folder":
         return load_dataset(spec.name, split, **spec.options)
     options = dict(spec.options)
     return load_folder(Path(options.pop("root")), split, **options)
+
+
+class _Session:
+    """State of `train_recipes`: the options, and the splits that runs share."""
+
+    def __init__(self, options: SessionOptions, reporter: Reporter) -> None:
+        self.options, self.reporter = options, reporter
+        self.splits: dict[str, AnyDataset] = {}
+
+    def train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
+        options = self.options
+        finished = [] if options.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
+        waiting = [recipe for recipe in recipes if recipe not in finished]
+        options.wait()  # no process writes files before all have looked for finished runs
+        self._check_models(waiting)
+        if options.fresh:
+            self._delete_runs(waiting)
+        if options.leads and finished:
+            for recipe in finished:
+                self._add_evaluations(recipe)
+            if options.results is not None:
+                merge_records(options.results, [self._folder(recipe) / "result.jsonl" for recipe in finished])
+        return train_fleet(
+            [partial(self._start, recipe) for recipe in waiting],
+            at_once=1 if options.parallel else options.at_once,
+            budget_seconds=options.budget_seconds,
+            on_done=self._finish,
+            on_failed=self._fail,
+        )
+
+    def _folder(self, recipe: Recipe) -> Path:
+        return run_folder(recipe, self.options.folder)
+
+    def _load(self, recipe: Recipe, split: str) -> AnyDataset:
+        spec = recipe.data
+        key = json.dumps([spec.name, split, spec.options, [spec.hold_out, recipe.seed] if spec.hold_out else []])
+        if key not in self.splits:
+            self.splits[key] = load_split(spec, split, seed=recipe.seed)
+        return self.splits[key]
+
+    # --- before training
+
+    def _is_finished(self, recipe: Recipe) -> bool:
+        """True if the run has records. Raises if its folder must not be touched with these options."""
+        folder = self._folder(recipe)
+        if not folder.exists() or not any(folder.iterdir()):
+            return False
+        results = folder / "result.jsonl"
+        if not self.options.resume:
+            state, keep = ("a finished run", "keep it") if results.exists() else ("a run", "continue")
+            raise InputError(f"{folder} has {state}: {keep} with --resume, or start over with --fresh")
+        records = read_records(results) if results.exists() else []
+        if any(record.config_sha256 != recipe.sha256 for record in records):
+            raise InputError(f"{folder} has a finished run with other settings: start over with --fresh")
+        return bool(records)  # an interrupted write leaves a file without a record
+
+    def _check_models(self, recipes: Sequence[Recipe]) -> None:
+        """Builds every model once, before earlier runs are deleted or hours spent on the first of several."""
+        distinct = {recipe.sha256: recipe for recipe in recipes}
+        if self.options.fresh or len(distinct) > 1:
+            for recipe in distinct.values():
+                build_model(recipe, self._load(recipe, recipe.data.train))
+
+    def _delete_runs(self, recipes: Sequence[Recipe]) -> None:
+        if self.options.leads:
+            for recipe in recipes:
+                shutil.rmtree(self._folder(recipe), ignore_errors=True)
+        self.options.wait()
+
+    def _start(self, recipe: Recipe) -> Run:
+        options, spec = self.options, recipe.data
+        prepare_device(recipe.precision)
+        data = RunData(
+            self._load(recipe, spec.train), self._load(recipe, spec.valid) if spec.valid is not None else None
+        )
+        try:
+            run = Run(
+                recipe,
+                data,
+                options.device,
+                self._folder(recipe),
+                parallel=options.parallel,
+                fused=options.fused,
+                checkpoint_every=options.checkpoint_every,
+                on_epoch=self.reporter.epoch if options.leads else None,
+            )
+        except torch.OutOfMemoryError as error:
+            raise out_of_memory(recipe, options.device) from error
+        make_folder(self._folder(recipe))  # only now: a recipe that cannot be trained leaves no folder
+        if options.resume:
+            run.resume()
+        if options.leads:
+            self.reporter.begin(run)
+        return run
+
+    # --- after training
+
+    def _finish(self, run: Run) -> None:
+        try:
+            if self.options.leads:
+                self._evaluate(run)
+        finally:
+            self.options.wait()
+
+    def _evaluate(self, run: Run) -> None:
+        recipe, model = run.recipe, run.finished_model()
+        common: dict[str, Any] = {"together": run.together}
+        if (valid_error := _valid_error(run, model)) is not None:
+            common["valid_error"] = valid_error
+        blank = _make_record(run)
+        records = [
+            replace(blank, **{**result, "metrics": result["metrics"] | common, "status": "done"})
+            for result in self._measure(recipe, model, recipe.evaluations)
+        ]
+        folder = self._folder(recipe)
+        model.classes = tuple(run.data.train.classes)
+        model.metadata = {
+            "dataset": recipe.data.name,
+            "dataset_options": recipe.data.options,
+            "fit": recipe.data.options.get("fit", "resize"),
+            "recipe": recipe.name,
+            "seed": recipe.seed,
+            "test_error": records[0].test_error,
+        }
+        save_weights(model, folder / "weights.safetensors")
+        self._write(records, folder)
+        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        self.reporter.done(run, records)
+
+    def _fail(self, run: Run, reason: str) -> None:
+        if self.options.leads:
+            blank = replace(_make_record(run), metrics={"reason": reason})
+            records = [replace(blank, **vars(evaluation)) for evaluation in run.recipe.evaluations]
+            self._write(records, self._folder(run.recipe))
+            self.reporter.failed(run, reason)
+
+    def _add_evaluations(self, recipe: Recipe) -> None:
+        """Evaluates a finished run for the evaluations that its recipe has gained since."""
+        folder = self._folder(recipe)
+        records = read_records(folder / "result.jsonl")
+        first = records[0]
+        known = {(record.id, record.rotations, record.origins) for record in records}
+        missing = [e for e in recipe.evaluations if (e.id, e.rotations, e.origins) not in known]
+        if not missing or first.status == "failed":
+            return
+        if _data_sha256(self._load(recipe, recipe.data.train)) != first.data_sha256:
+            raise InputError(
+                f"{folder} was trained on a different version of {recipe.data.name}, so it cannot be evaluated for "
+                f"{missing[0]}: start over with --fresh"
+            )
+        device = self.options.device
+        prepare_device(recipe.precision)
+        model = load_model(folder / "weights.safetensors").to(device)
+        common = {key: first.metrics[key] for key in ("together", "valid_error") if key in first.metrics}
+        versions = {"git": git_commit(), "torch": torch.__version__, "device": describe_device(device)}
+        common["tested_with"] = versions
+        added = [
+            replace(first, **{**result, "metrics": result["metrics"] | common})
+            for result in self._measure(recipe, model, missing)
+        ]
+        self._write(added, folder)
+        self.reporter.tested(added)
+
+    def _measure(
+        self, recipe: Recipe, model: Model, evaluations: Sequence[EvaluationSpec]
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the fields of a record that each evaluation sets; the same augmentation is evaluated once."""
+        test = self._load(recipe, recipe.data.test)
+        results: dict[tuple[int, int], dict[str, Any]] = {}
+        for evaluation in evaluations:
+            tta = (evaluation.rotations, evaluation.origins)
+            if tta not in results:
+                results[tta] = evaluate_run(recipe, model, test, *tta)
+                if tta == (1, 1) and self.options.extra_metrics is not None:
+                    results[tta]["metrics"] |= self.options.extra_metrics(model, recipe, test)
+            yield {**results[tta], **vars(evaluation)}
+
+    def _write(self, records: Sequence[Record], folder: Path) -> None:
+        append_records(self.options.folder / "records.jsonl", records)
+        if self.options.results is not None:
+            append_records(self.options.results, records)
+        append_records(folder / "result.jsonl", records)  # last: it marks the run as finished
+
+
+def evaluate_run(
+    recipe: Recipe, model: Model, test: AnyDataset, rotations: int = 1, origins: int = 1
+) -> dict[str, Any]:
+    """Returns `test_error` and `metrics` of a record for a trained model."""
+    start = time.perf_counter()
+    predictions = scores(model, test, rotations=rotations, origins=origins, precision=recipe.precision)
+    result = evaluate(predictions, test)
+    metrics = {
+        "source": test.meta.get("source"),
+        "test_count": result.n,
+        "test_seconds": round(time.perf_counter() - start, 3),
+        "per_class_accuracy": [None if value is None else round(value, 2) for value in result.per_class],
+        "class_accuracy": round(result.class_accuracy, 4),
+    }
+    return {"test_error": round(result.error, 6), "metrics": metrics}
+
+
+def _valid_error(run: Run, model: Model) -> float | None:
+    if run.recipe.selection == "valid" or run.data.valid is None:
+        return run.best_error
+    return round(evaluate(model, run.data.valid, precision=run.recipe.precision).error, 6)
+
+
+def _make_record(run: Run) -> Record:
+    """Returns the record of a run without a result."""
+    recipe = run.recipe
+    return Record(
+        run=f"{recipe.name}#{recipe.seed}@{run.started}",
+        recipe=recipe.name,
+        dataset=recipe.data.name,
+        model=recipe.model.name,
+        params=count_parameters(run.model),
+        seed=recipe.seed,
+        test_error=None,
+        metrics={},
+        epochs=run.epoch,
+        train_seconds=round(run.seconds, 3),
+        seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,
+        selection=recipe.selection,
+        data_sha256=_data_sha256(run.data.train),
+        config=recipe.changes(),
+        config_sha256=recipe.sha256,
+        git=git_commit(),
+        torch=torch.__version__,
+        device=describe_device(run.device),
+        precision=recipe.precision,
+        started=run.started,
+        status="failed",
+    )
+
+
+def _data_sha256(train: AnyDataset) -> str:
+    return str(train.meta.get("sha256", ""))
+
+
+# --- fit
+
+
+@dataclass(frozen=True)
+class History:
+    """Result of `fit`.
+
+    Attributes:
+        epochs: Losses and errors of each epoch.
+        best_epoch: The epoch (from 1) whose weights were kept: the best on validation images, else the last.
+        seconds: Training time.
+    """
+
+    epochs: list[Progress]
+    best_epoch: int
+    seconds: float
+
+
+TrainingData = AnyDataset | str | Path | tuple[Tensor, Tensor]
+
+
+def fit(
+    model: nn.Module,
+    train: TrainingData,
+    valid: TrainingData | None = None,
+    *,
+    epochs: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
+    augment: AugmentSpec | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    precision: Precision = "fp32",
+    device: torch.device | str = "auto",
+    folder: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> History:
+    """Trains a model in place and returns its history.
+
+    Afterwards the model is in evaluation mode, on the device that it was on, with the weights of the best epoch on
+    the validation images (without them, of the last epoch), and `model.classes` has the names of the classes.
+
+    >>> model = ptn.create_model("ptn_s", num_classes=3, in_chans=3, image_size=64)  # doctest: +SKIP
+    >>> history = ptn.fit(model, "photos", augment={"rotation_deg": 180})  # doctest: +SKIP
+
+    Args:
+        model: A model of `create_model`, `load_model` or `polarize`, or any module: images in [0, 1] -> logits.
+            A network without a normalization gets that of the training images.
+        train: A data set, a folder of images (see `load_folder`), or images (N, C, H, W), uint8 or floats in
+            [0, 1], and labels (N,). Images are kept as bytes.
+        valid: Validation data of the same kinds; by default the validation split of a folder, else none.
+        epochs: By default about 3,000 steps, at least 10 and at most 200 epochs.
+        batch: By default 100, less for small data sets.
+        lr: Peak learning rate of Adam with a cosine schedule; by default 0.01 for networks of the zoo, else 0.001.
+        augment: Options of `AugmentSpec`, such as `{"rotation_deg": 180, "scale": (0.8, 1.2)}`.
+        device: Where to train; "auto" is the GPU if there is one.
+        folder: Folder for checkpoints and the final weights. An interrupted call with the same arguments resumes.
+        settings: Further settings of a `Recipe` by dotted key: `{"optimizer.weight_decay": 0.01}`.
+        progress: Print the progress.
+    """
+    train_set, valid_set = _fit_data(model, train, valid)
+    recipe = _fit_recipe(model, train_set, valid_set, augment)
+    chosen = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
+    recipe = override(
+        recipe, {key: value for key, value in chosen.items() if value is not None} | dict(settings or {})
+    )
+    _check_outputs(model, train_set, recipe)
+    if isinstance(model, Network) and isinstance(train_set, Dataset) and _has_no_normalization(model):
+        model.set_normalization(*channel_statistics(train_set.images))
+    target = None if folder is None else make_folder(Path(folder))
+    reporter = make_reporter() if progress else None
+    with _restored_settings():
+        prepare_device(recipe.precision)
+        run = Run(
+            recipe,
+            RunData(train_set, valid_set),
+            choose_device(str(device)),
+            target,
+            network=model,
+            on_epoch=reporter.epoch if reporter else None,
+        )
+        run.resume()
+        if reporter:
+            reporter.begin(run)
+        try:
+            start = time.perf_counter() - run.seconds
+            for _ in run.steps():
+                run.seconds = time.perf_counter() - start
+        finally:  # an interrupted call keeps the weights that it has
+            if reporter:
+                reporter.close()
+            if run.history:
+                model.load_state_dict(run.finished_model().state_dict())
+                model.classes = tuple(train_set.classes)  # type: ignore[assignment]
+                model.metadata = {"dataset": train_set.name, "seed": recipe.seed}  # type: ignore[assignment]
+            model.eval()
+    if target is not None:
+        _save_fitted(model, target / "weights.safetensors")
+        (target / "checkpoint.safetensors").unlink(missing_ok=True)
+    epochs_done = [Progress(**epoch) for epoch in run.history]
+    return History(epochs_done, _best_epoch(epochs_done), run.seconds)
+
+
+def _fit_data(
+    model: nn.Module, train: TrainingData, valid: TrainingData | None
+) -> tuple[AnyDataset, AnyDataset | None]:
+    train_set = _as_dataset(model, train, "train")
+    if valid is None and isinstance(train, str | Path):
+        return train_set, _as_dataset(model, train, "valid")
+    if valid is None:
+        return train_set, None
+    valid_set = _as_dataset(model, valid, "valid", classes=train_set.classes)
+    return train_set, match_classes(valid_set, train_set.classes)
+
+
+def _as_dataset(
+    model: nn.Module, data: TrainingData, split: str, classes: tuple[str, ...] | None = None
+) -> AnyDataset:
+    """Returns training data of any kind as a data set."""
+    if isinstance(data, Dataset | VoxelDataset):
+        return data
+    if isinstance(data, str | Path):
+        config = getattr(model, "config", None)
+        if not isinstance(config, ModelConfig):
+            raise InputError("the image size of this model is unknown: use load_folder(..., image_size=...)")
+        channels: Any = config.in_chans
+        return load_folder(data, split, image_size=config.image_size, channels=channels)
+    if not (isinstance(data, tuple | list) and len(data) == 2):
+        raise InputError(f"{split} must be a data set, a folder or (images, labels); got {type(data).__name__}")
+    images, labels = (torch.as_tensor(part).cpu() for part in data)
+    if images.dim() != 4:
+        raise InputError(f"images must have shape (N, C, H, W); got {tuple(images.shape)}")
+    if images.dtype != torch.uint8:
+        images = images.float()
+        if images.numel() and not (images.min() >= 0 and images.max() <= 1):
+            raise InputError("images must be uint8, or floats in [0, 1]")
+        images = (255 * images).round().to(torch.uint8)
+    labels = labels.long()
+    if classes is None:
+        known = getattr(model, "classes", None)
+        classes = known or tuple(map(str, range(_outputs(model, images, 2))))
+    return Dataset("tensors", split, images, labels, classes)
+
+
+def _outputs(model: nn.Module, images: Tensor, count: int) -> int:
+    """Number of logits of a model."""
+    return scores(model, images[:count]).shape[1]
+
+
+def _check_outputs(model: nn.Module, train: AnyDataset, recipe: Recipe) -> None:
+    sample = subset(train, torch.arange(min(2, len(train)))).images
+    if crop := recipe.augment.crop_px:
+        sample = sample[..., :crop, :crop]
+    if (count := _outputs(model, sample, 2)) != len(train.classes):
+        raise InputError(
+            f"the model has {count} outputs, {train.name} has {len(train.classes)} classes: "
+            f"create the model with num_classes={len(train.classes)}"
+        )
+
+
+def _fit_recipe(
+    model: nn.Module, train: AnyDataset, valid: AnyDataset | None, augment: AugmentSpec | Mapping[str, Any] | None
+) -> Recipe:
+    config = getattr(model, "config", None)
+    name = config.name if isinstance(config, ModelConfig) else type(model).__name__
+    data = DataSpec(train.name, valid=None if valid is None else "valid")
+    in_zoo = isinstance(config, ModelConfig) and name in list_models()
+    recipe = default_recipe(f"fit/{train.name}/{name}", data, name, len(train), slow=not in_zoo)
+    if augment is None:
+        return recipe
+    spec = augment if isinstance(augment, AugmentSpec) else build(AugmentSpec, augment, "augment")
+    return replace(recipe, augment=spec)
+
+
+def _has_no_normalization(model: Network) -> bool:
+    return bool((model.mean == 0).all() and (model.std == 1).all())
+
+
+def _best_epoch(epochs: Sequence[Progress]) -> int:
+    errors = [progress.valid_error for progress in epochs if progress.valid_error is not None]
+    return epochs[errors.index(min(errors))].epoch if errors else len(epochs)
+
+
+def _save_fitted(model: nn.Module, path: Path) -> None:
+    """Writes the weights; without the configuration for a model that `create_model` cannot build."""
+    if isinstance(getattr(model, "config", None), ModelConfig):
+        save_weights(model, path)  # type: ignore[arg-type]
+    else:
+        save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
+
+
+@contextmanager
+def _restored_settings() -> Iterator[None]:
+    """Context manager: restores the global options of torch that `prepare_device` sets."""
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    tf32 = [switch.allow_tf32 for switch in switches]
+    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for switch, value in zip(switches, tf32, strict=True):
+            switch.allow_tf32 = value
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]

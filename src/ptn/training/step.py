@@ -1,49 +1,197 @@
-"""One optimisation step: batch, augmentation, loss, gradients, weights. On a GPU, one captured CUDA graph."""
+"""One optimization step: batch, augmentation, loss, gradients, update. On a GPU, a captured CUDA graph."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
+from ..data import Dataset, VoxelDataset
 from ..data.augment import augment, noise_per_image
-from ..layers import OriginJitter, random_layers
-from .batches import Batches
-from .optimise import AveragedWeights, learning_rates, make_optimizer
-from .recipe import Recipe
+from ..data.dataset import unpack_voxels
+from ..layers import OriginJitter, OriginPredictor, random_layers
+from .distributed import Parallel
+from .recipe import OptimizerSpec, Recipe, ScheduleSpec
+
+# --- batches
 
 
-@dataclass(frozen=True)
-class Shard:
-    """This process's part of every batch, where several share the work."""
+class Batches(Protocol):
+    """Source of batches.
 
-    rank: int = 0
-    world: int = 1
+    `start` sets the samples of an epoch, indices (steps, batch), and the first step; `prepare` runs on the host
+    before each step; `load` is part of the captured step and returns images of `shape` in [0, 1], and labels.
+    """
+
+    steps: int
+    shape: tuple[int, ...]
+
+    def start(self, order: Tensor, position: int) -> None: ...
+    def prepare(self) -> None: ...
+    def load(self) -> tuple[Tensor, Tensor]: ...
 
 
-@dataclass(frozen=True)
-class Parallel:
-    """What sharing a run takes: this process's shard and device, how network and optimizer are wrapped, how
-    gradients flow, how to wait for the others, whether any of them says yes, and how this process ends."""
+def epoch_order(count: int, batch: int, *, seed: int, epoch: int) -> Tensor:
+    """Returns the sample indices of each batch of an epoch, (steps, batch): a shuffle without the remainder."""
+    generator = torch.Generator().manual_seed((seed << 20) + epoch)
+    steps = max(1, count // batch)
+    return torch.randperm(count, generator=generator)[: steps * batch].view(steps, -1)
 
-    shard: Shard
-    device: torch.device
-    wrap: Callable[[nn.Module, torch.optim.Optimizer], tuple[nn.Module, Any]]
-    backward: Callable[[Tensor], None]
-    wait: Callable[[], None]
-    anyone: Callable[[bool], bool]
-    end: Callable[[int], NoReturn]
+
+class Resident:
+    """The whole data set as bytes on the device; batches are indexed inside the step."""
+
+    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
+        self.voxels = data.size if isinstance(data, VoxelDataset) else None
+        self.images = _stored(data).to(device)
+        self.labels = data.labels.to(device)
+        self.steps = steps
+        self.shape = image_shape(data)
+        self.order = torch.zeros(steps, batch, dtype=torch.int64, device=device)
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def start(self, order: Tensor, position: int) -> None:
+        self.order.copy_(order, non_blocking=True)
+        self.position.fill_(position)
+
+    def prepare(self) -> None:
+        pass
+
+    def load(self) -> tuple[Tensor, Tensor]:
+        # the capture runs the step before any epoch starts, perhaps more often than an epoch has steps
+        index = self.order.index_select(0, self.position % self.steps)[0]
+        self.position.add_(1)
+        images = self.images.index_select(0, index)
+        return _as_floats(images, self.voxels), self.labels.index_select(0, index)
+
+
+class Streamed:
+    """Batches from a DataLoader, copied into fixed buffers on the device."""
+
+    def __init__(
+        self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device, *, workers: int = 2
+    ) -> None:
+        self.voxels = data.size if isinstance(data, VoxelDataset) else None
+        stored = _stored(data)
+        self.samples = TensorDataset(stored, data.labels)
+        self.workers = workers
+        self.pin = device.type == "cuda"
+        self.steps = steps
+        self.shape = image_shape(data)
+        self.images = torch.zeros(batch, *stored.shape[1:], dtype=stored.dtype, device=device)
+        self.labels = torch.zeros(batch, dtype=torch.int64, device=device)
+
+    def start(self, order: Tensor, position: int) -> None:
+        loader = DataLoader(
+            self.samples,
+            batch_sampler=order[position:].tolist(),
+            num_workers=self.workers,
+            pin_memory=self.pin,
+        )
+        self.iterator = iter(loader)
+
+    def prepare(self) -> None:
+        images, labels = next(self.iterator)
+        self.images.copy_(images, non_blocking=True)
+        self.labels.copy_(labels, non_blocking=True)
+
+    def load(self) -> tuple[Tensor, Tensor]:
+        return _as_floats(self.images, self.voxels), self.labels
+
+
+def make_batches(
+    data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device, *, stream: bool | None = None
+) -> Batches:
+    """Returns `Streamed` batches if `stream`, else `Resident`; None streams what exceeds a third of GPU memory."""
+    if stream is None:
+        stream = device.type == "cuda" and _stored(data).numel() >= torch.cuda.mem_get_info(device)[0] / 3
+    return (Streamed if stream else Resident)(data, steps, batch, device)
+
+
+def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
+    """Returns the shape of one image (C, H, W) or voxel grid (C, X, Y, Z)."""
+    if isinstance(data, VoxelDataset):
+        return data.channels, data.size, data.size, data.size
+    return tuple(data.images.shape[1:])
+
+
+def _stored(data: Dataset | VoxelDataset) -> Tensor:
+    return data.packed if isinstance(data, VoxelDataset) else data.images
+
+
+def _as_floats(images: Tensor, voxels: int | None) -> Tensor:
+    """Converts bytes to floats in [0, 1], packed voxels to grids of side `voxels`."""
+    if voxels is not None:
+        return unpack_voxels(images, voxels).float()
+    return images.float() / 255
+
+
+# --- optimizer and learning rate
+
+
+def make_optimizer(
+    model: nn.Module, spec: OptimizerSpec, lr: Tensor, origin_lr: Tensor | None = None
+) -> torch.optim.Optimizer:
+    """Returns the optimizer of `spec`, whose rate is the tensor `lr`; that of origin predictors is `origin_lr`."""
+    decayed, plain = split_for_decay(model) if spec.weight_decay else ([], list(model.parameters()))
+    predictors = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.parameters()}
+    groups = []
+    for parameters, decay in ((decayed, spec.weight_decay), (plain, 0.0)):
+        delayed = [p for p in parameters if origin_lr is not None and id(p) in predictors]
+        others = [p for p in parameters if origin_lr is None or id(p) not in predictors]
+        groups += [{"params": others, "weight_decay": decay, "lr": lr}]
+        groups += [{"params": delayed, "weight_decay": decay, "lr": origin_lr}]
+    groups = [group for group in groups if group["params"]]
+    if spec.kind == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, fused=True)
+    return torch.optim.AdamW(groups, lr=lr, fused=True, capturable=lr.is_cuda)
+
+
+def split_for_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Returns the parameters with weight decay, and those without: biases, norms and the heatmap layer.
+
+    Weight decay of the heatmap layer drives the sum of the heatmap, by which the origin is divided, to zero.
+    """
+    heads = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.head.parameters()}
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        (plain if parameter.dim() < 2 or id(parameter) in heads else decayed).append(parameter)
+    return decayed, plain
+
+
+def learning_rates(spec: ScheduleSpec, peak: float, steps: int) -> Tensor:
+    """Returns the learning rate at each step, float32 (steps,)."""
+    warmup = round(spec.warmup * steps)
+    rates = []
+    for step in range(steps):
+        fraction = (step - warmup) / max(1, steps - warmup)
+        if step < warmup:
+            rates.append(peak * (step + 1) / warmup)
+        elif spec.kind == "cosine":
+            rates.append(peak * 0.5 * (1 + math.cos(math.pi * fraction)))
+        elif spec.kind == "steps":
+            rates.append(peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75)))
+        else:
+            rates.append(peak)
+    return torch.tensor(rates, dtype=torch.float32)
+
+
+# --- the step
 
 
 class TrainingStep:
-    """All that one step reads and writes, at fixed places in memory; calling it does the step.
+    """An optimization step on tensors at fixed addresses; calling it performs the step.
 
-    Randomness comes from `generator` alone: every step it draws the numbers for the whole batch, of which a shard
-    takes its part, so that neither other runs nor the number of processes change what a sample gets.
-    `fused` compiles what stands between the large kernels.
+    All randomness comes from `generator`: every step draws the numbers for the whole batch, of which each process
+    takes its part. Neither other runs nor the number of processes change the numbers of a sample.
+
+    Args:
+        batch: Batch size over all processes.
+        fused: Compile the code between convolutions with `torch.compile`.
     """
 
     def __init__(
@@ -60,7 +208,6 @@ class TrainingStep:
         self.recipe = recipe
         self.batches = batches
         self.device = device
-        self.shard = parallel.shard if parallel else Shard()
         self.model = model
         rates = learning_rates(recipe.schedule, recipe.optimizer.lr, recipe.epochs * batches.steps)
         self.rates, self.planned_rates = rates.to(device), rates.tolist()
@@ -69,22 +216,18 @@ class TrainingStep:
         self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
         self.optimizer = make_optimizer(model, recipe.optimizer, self.lr, self.origin_lr)
         self._allocate_optimizer_state()
-        self.average = AveragedWeights(model, recipe.ema) if recipe.ema else None
-        # what they are called through: themselves, or wrapped for several processes
-        self.network, self.stepper = model, self.optimizer
-        if parallel:
-            self.network, self.stepper = parallel.wrap(model, self.optimizer)
-        self.backward: Callable[[Tensor], None] = parallel.backward if parallel else torch.Tensor.backward
+        self.network = parallel.wrap(model) if parallel else model
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
-        self.noise = self._make_noise(batch)
+        rank, world = (parallel.rank, parallel.world) if parallel else (0, 1)
+        self.noise = self._allocate_noise(batch, rank, world)
         jitters = [layer.noise for layer in self.model.modules() if isinstance(layer, OriginJitter)]
         self.fading = [noise for noise in jitters if noise is not None] if recipe.schedule.jitter_fade else []
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
-        # of one number, not of none: compiled for a CPU, what is added to a float64 without dimensions is lost
+        # one element, not zero dimensions: compiled CPU code loses in-place additions to a 0-d float64 tensor
         self.loss_sum = torch.zeros(1, dtype=torch.float64, device=device)
         self.wrong = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((1,), -1, dtype=torch.int64, device=device)
-        # functions, not methods: a step that held itself would outlive its last use, its graph and memory with it
+        # functions, not methods: a reference cycle would keep the graph and its memory alive
         parts: list[Callable[..., Any]] = [begin, classify, tally]
         self._begin, self._classify, self._tally = map(compiled, parts) if fused else parts
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -98,11 +241,8 @@ class TrainingStep:
             self.graph.replay()
 
     def capture(self) -> None:
-        """Record the step as a CUDA graph. What warming up and timing it changes is put back.
-
-        `cost` becomes how many seconds a step takes alone: in a fleet, runs share the time in these proportions.
-        """
-        kept = {key: value.clone() for key, value in self.tensors().items()}
+        """Captures the step as a CUDA graph, sets `cost` to its time in seconds, and restores all state."""
+        saved = {key: value.clone() for key, value in self.tensors().items()}
         state = self.generator.get_state()
         stream = torch.cuda.current_stream(self.device)
         for _ in range(3):
@@ -111,8 +251,8 @@ class TrainingStep:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        # cuBLAS keeps a workspace for each stream and drops it with any graph captured there, others that use it
-        # notwithstanding; made anew while capturing, it lies in the memory of this graph, and nobody may keep it
+        # A cuBLAS workspace belongs to a stream and is freed with any graph captured there, even if other graphs
+        # use it. Cleared before and after the capture, it belongs to this graph alone.
         torch._C._cuda_clearCublasWorkspaces()
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._step()
@@ -120,7 +260,7 @@ class TrainingStep:
         self.graph = graph
         self.cost = self._time_replays()
         for key, value in self.tensors().items():
-            value.copy_(kept[key])
+            value.copy_(saved[key])
         self.generator.set_state(state)
 
     def _time_replays(self, count: int = 5) -> float:
@@ -134,20 +274,22 @@ class TrainingStep:
         return start.elapsed_time(end) / 1000 / count
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that a step changes, by name: what a checkpoint holds."""
-        held = {f"model.{key}": value for key, value in self.model.state_dict().items()}
-        if self.average is not None:
-            held |= {f"average.{key}": value for key, value in self.average.shadow.items()}
+        """Returns every tensor that a step changes, by name: the tensors of a checkpoint."""
+        state = {f"model.{key}": value for key, value in self.model.state_dict().items()}
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for index, parameter in enumerate(parameters):
             for key, value in self.optimizer.state.get(parameter, {}).items():
-                held[f"optimizer.{index}.{key}"] = value
-        loss_sum = self.loss_sum[0]  # without dimensions, as checkpoints have always had it
-        held |= {"count": self.count, "loss_sum": loss_sum, "wrong": self.wrong, "first_bad": self.first_bad}
-        return held
+                state[f"optimizer.{index}.{key}"] = value
+        counters = {
+            "count": self.count,
+            "loss_sum": self.loss_sum,
+            "wrong": self.wrong,
+            "first_bad": self.first_bad,
+        }
+        return state | counters
 
     def _allocate_optimizer_state(self) -> None:
-        """Let the optimizer make what it keeps, which it does at its first step: one that changes nothing."""
+        """Creates the state of the optimizer, which it allocates in its first step, by a step with rate zero."""
         self.lr.zero_()
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
@@ -157,8 +299,8 @@ class TrainingStep:
             for value in state.values():
                 value.zero_()
 
-    def _make_noise(self, batch: int) -> Tensor | None:
-        """Room for all random `numbers` of a step, of which layers take theirs; and the part for augmentation."""
+    def _allocate_noise(self, batch: int, rank: int, world: int) -> Tensor | None:
+        """Allocates the random numbers of a step and assigns the layers theirs; returns those of augmentation."""
         shapes: list[tuple[int, ...]] = []
         if self.recipe.augment.active:
             shapes.append((batch, noise_per_image(self.batches.shape, self.recipe.augment)))
@@ -167,7 +309,7 @@ class TrainingStep:
         self.numbers = torch.zeros(sum(math.prod(shape) for shape in shapes), device=self.device)
         parts = self.numbers.split([math.prod(shape) for shape in shapes])
         wholes = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-        shares = [whole.chunk(self.shard.world)[self.shard.rank] for whole in wholes]
+        shares = [whole.chunk(world)[rank] for whole in wholes]
         for layer, share in zip(reversed(layers), reversed(shares), strict=False):
             layer.noise = share
         return shares[0] if self.recipe.augment.active else None
@@ -177,38 +319,27 @@ class TrainingStep:
         images, labels = self._begin(self)
         loss, wrong = self._classify(self.network, images, labels, self.noise, self.recipe)
         self.optimizer.zero_grad(set_to_none=True)
-        self.backward(loss)
-        self.stepper.step()
-        if self.average is not None:
-            self.average.update()
+        loss.backward()
+        self.optimizer.step()
         self._tally(self, loss.detach(), wrong)
 
 
 def begin(step: TrainingStep) -> tuple[Tensor, Tensor]:
-    """Set the learning rate and how far origins are moved, and get the batch."""
+    """Sets the learning rates and the amount of origin jitter; returns the batch."""
     step.lr.copy_(step.rates.index_select(0, step.count.clamp(max=len(step.rates) - 1))[0])
     if step.origin_lr is not None:
         step.origin_lr.copy_(torch.where(step.count[0] < step.delay, 0.0, step.lr))
     for noise in step.fading:
         steps = len(step.rates)
-        left = ((steps - step.count) / (step.recipe.schedule.jitter_fade * steps)).clamp(max=1)
-        noise.copy_(0.5 + left * (noise - 0.5))
+        amount = ((steps - step.count) / (step.recipe.schedule.jitter_fade * steps)).clamp(max=1)
+        noise.copy_(0.5 + amount * (noise - 0.5))
     return step.batches.load()
-
-
-def tally(step: TrainingStep, loss: Tensor, wrong: Tensor) -> None:
-    """Count the step, its loss and its mistakes."""
-    bad = ~torch.isfinite(loss) & (step.first_bad < 0)
-    step.first_bad.copy_(torch.where(bad, step.count, step.first_bad))
-    step.loss_sum.add_(loss)
-    step.wrong.add_(wrong)
-    step.count.add_(1)
 
 
 def classify(
     network: nn.Module, images: Tensor, labels: Tensor, noise: Tensor | None, recipe: Recipe
 ) -> tuple[Tensor, Tensor]:
-    """The loss of `network` on a batch, augmented by `noise`, and how many it got wrong."""
+    """Returns the loss on an augmented batch and the number of wrong predictions."""
     if noise is not None:
         images = augment(images, noise, recipe.augment)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
@@ -217,8 +348,16 @@ def classify(
     return loss, (logits.argmax(dim=1) != labels).sum()
 
 
+def tally(step: TrainingStep, loss: Tensor, wrong: Tensor) -> None:
+    """Adds the step to the counters of the epoch; remembers the first step whose loss is not finite."""
+    bad = ~torch.isfinite(loss) & (step.first_bad < 0)
+    step.first_bad.copy_(torch.where(bad, step.count, step.first_bad))
+    step.loss_sum.add_(loss)
+    step.wrong.add_(wrong)
+    step.count.add_(1)
+
+
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with what stands between its large kernels fused; one compilation serves all runs of a kind."""
-    # a fleet may have many kinds of networks, each of which is compiled for itself
+    """Returns `torch.compile(function)` with room for one compilation for each kind of network in a fleet."""
     torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
     return torch.compile(function, fullgraph=True, dynamic=False)

@@ -1,6 +1,8 @@
-"""The training loop: the only one. A `Run` is a recipe with a seed on its way; a fleet is several, interleaved."""
+"""The training loop: a `Run` trains one recipe, with checkpoints; a fleet interleaves several runs."""
 
+import copy
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -10,31 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data import Dataset, VoxelDataset
-from ..device import set_float32
+from ..device import Precision, set_float32
 from ..errors import InputError
 from ..evaluation import evaluate
+from ..files import read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
-from ..models.zoo import build
-from .batches import Batches, Resident, Streamed, epoch_order, fits, image_shape
-from .checkpoint import load_checkpoint, restore, save_checkpoint
-from .distributed import synchronise_batch_norm
+from .distributed import Parallel, synchronize_batch_norm
 from .recipe import Recipe
 from .records import timestamp
-from .step import Parallel, Shard, TrainingStep
+from .step import TrainingStep, epoch_order, image_shape, make_batches
 
 
 class RunFailedError(RuntimeError):
-    """A run that cannot go on; the others of its fleet can. Its last good checkpoint stays."""
+    """Raised when a run cannot continue; its last checkpoint is kept and the other runs of a fleet go on."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How a run stands at the end of an epoch: means over the epoch, error in %."""
+    """State of a run at the end of an epoch: mean loss, errors in %, and the last learning rate."""
 
     epoch: int
     loss: float
@@ -45,7 +45,7 @@ class Progress:
 
 @dataclass
 class RunData:
-    """The splits a run needs. `valid` is there if the recipe has one."""
+    """Training and validation sets of a run; the latter is needed for `selection="valid"`."""
 
     train: Dataset | VoxelDataset
     valid: Dataset | VoxelDataset | None = None
@@ -53,16 +53,25 @@ class RunData:
 
 @dataclass(eq=False)
 class Run:
-    """A recipe being trained: `steps()` goes on from wherever it stands, one optimisation step at a time.
+    """Training of one recipe; `steps()` continues from the current state, one optimization step at a time.
 
-    Equal recipes with equal seeds on equal hardware give equal weights, alone or in a fleet, interrupted or not.
-    `fused` has a step compiled, its blocks as few kernels: the same numbers to rounding. None: where it can be.
+    The same recipe and seed on the same hardware give the same weights bit for bit: alone or in a fleet,
+    uninterrupted or resumed from a checkpoint.
+
+    Attributes:
+        folder: Folder of the checkpoint; None writes none.
+        network: Model to train; by default the recipe's, initialized by its seed. The run works on a copy.
+        stream_data: Load batches with a DataLoader instead of keeping the data on the device; None decides by size.
+        fused: Compile the step and fuse blocks: equal to rounding, faster. None does so where it is supported.
+        seconds: Training time; in a fleet, the share of this run.
+        together: Largest number of runs that shared the device with this one, itself included.
     """
 
     recipe: Recipe
     data: RunData
     device: torch.device
     folder: Path | None = None
+    network: nn.Module | None = None
     parallel: Parallel | None = None
     stream_data: bool | None = None
     fused: bool | None = None
@@ -71,28 +80,31 @@ class Run:
 
     def __post_init__(self) -> None:
         recipe, train = self.recipe, self.data.train
-        self.shard = self.parallel.shard if self.parallel else Shard()
+        self.rank, self.world = (self.parallel.rank, self.parallel.world) if self.parallel else (0, 1)
         self.batch = min(recipe.batch, len(train))
         if self.batch < 2:
             raise InputError(f"{recipe.name}: {len(train)} training images are too few")
-        if self.batch % self.shard.world:
-            raise InputError(f"{recipe.name}: batch {self.batch} cannot be shared by {self.shard.world} processes")
-        self.model = self._lay_out(build_model(recipe, train).to(self.device)).train()
+        if self.batch % self.world:
+            raise InputError(f"{recipe.name}: batch {self.batch} is not divisible by {self.world} processes")
+        model: Any = build_model(recipe, train) if self.network is None else copy.deepcopy(self.network)
+        model.to(self.device)
+        if self.device.type == "cpu" or recipe.precision == "bf16":  # slower in float32 on a GPU
+            put_channels_last(model)
+        self.template: Model = copy.deepcopy(model).eval()
+        self.model: Model = model.train()
         if self.parallel:
-            synchronise_batch_norm(self.model)
+            synchronize_batch_norm(self.model, self.device)
         if self.fused is None:
             self.fused = self.parallel is None and can_fuse(self.model, self.device)
         if self.fused:
             fuse_blocks(self.model)
         self.steps_per_epoch = len(train) // self.batch
-        local = self.batch // self.shard.world
-        resident = fits(train, self.device) if self.stream_data is None else not self.stream_data
-        kind: Any = Resident if resident else Streamed
-        self.batches: Batches = kind(train, self.steps_per_epoch, local, self.device)
+        local_batch = self.batch // self.world
+        self.batches = make_batches(train, self.steps_per_epoch, local_batch, self.device, stream=self.stream_data)
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.position = 0, 0
         self.seconds = 0.0
-        self.together = 1  # how many runs at most shared the device with this one, itself included
+        self.together = 1
         self.started = timestamp()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
@@ -110,22 +122,21 @@ class Run:
             if self.device.type == "cuda" and not self.parallel:
                 self.step.capture()
 
-    def _lay_out(self, model: Model) -> Model:
-        """`model` with feature maps channels last where that is faster: not in float32 on a GPU."""
-        if self.device.type == "cpu" or self.recipe.precision == "bf16":
-            put_channels_last(model)
-        return model
-
-    def on_stream(self) -> AbstractContextManager[Any]:
-        """The CUDA stream of this run, where there is one."""
-        return torch.cuda.stream(self.cuda_stream) if self.cuda_stream is not None else nullcontext()
+    @property
+    def title(self) -> str:
+        """Recipe and seed, for messages."""
+        return f"{self.recipe.name} seed {self.recipe.seed}"
 
     @property
     def done(self) -> bool:
         return self.epoch >= self.recipe.epochs
 
+    def on_stream(self) -> AbstractContextManager[Any]:
+        """Context manager: the CUDA stream of this run, on a GPU."""
+        return torch.cuda.stream(self.cuda_stream) if self.cuda_stream is not None else nullcontext()
+
     def steps(self) -> Iterator[None]:
-        """Train to the end, pausing after every step."""
+        """Trains to the end; yields after every step."""
         order = self._order(self.epoch)
         while not self.done:
             with self.on_stream():
@@ -135,42 +146,43 @@ class Run:
                     self.step()
                 self.position += 1
                 yield
-            order = self._order(self.epoch + 1)  # while a GPU is still busy
+            order = self._order(self.epoch + 1)  # while the GPU is still busy
             self._finish_epoch()
 
     def _order(self, epoch: int) -> Tensor:
-        """This process's part of the samples of each batch of an epoch."""
+        """Sample indices of this process for each batch of an epoch."""
         order = epoch_order(len(self.data.train), self.batch, seed=self.recipe.seed, epoch=epoch)
-        return order.chunk(self.shard.world, dim=1)[self.shard.rank]
+        return order.chunk(self.world, dim=1)[self.rank]
 
     def finished_model(self) -> Model:
-        """The network with the weights that the recipe selects, in evaluation mode."""
+        """Returns a copy of the model with the weights that the recipe selects, in evaluation mode."""
         model = self._copy()
-        if self.recipe.selection == "valid":
+        if self.recipe.selection == "valid" and self.best:
             model.load_state_dict(self.best)
         return model
 
     def release(self) -> None:
-        """Give back the memory of the captured step, with gradients and all between; what was learned stays."""
+        """Frees the memory of the captured step and the gradients; the weights stay."""
         self.step.graph = None
         self.step.optimizer.zero_grad(set_to_none=True)
 
-    # --- what survives a stop
+    # --- checkpoints
 
     @property
     def checkpoint_path(self) -> Path | None:
         return self.folder / "checkpoint.safetensors" if self.folder else None
 
     def save(self) -> None:
-        """Write a checkpoint of this very moment, unless the loss is broken: then the last good one stays."""
-        if self.checkpoint_path is None or self.shard.rank:
+        """Writes a checkpoint, unless the loss is not finite: then the last one is kept."""
+        if self.checkpoint_path is None or self.rank:
             return
-        self._synchronise()
+        if self.cuda_stream is not None:
+            self.cuda_stream.synchronize()
         if int(self.step.first_bad) >= 0:
             return
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         tensors |= {f"best.{key}": value for key, value in self.best.items()}
-        facts = {
+        state = {
             "recipe": self.recipe.to_dict(),
             "epoch": self.epoch,
             "position": self.position,
@@ -179,47 +191,50 @@ class Run:
             "history": self.history,
             "best_error": self.best_error,
         }
-        save_checkpoint(self.checkpoint_path, tensors, facts)
+        save_tensors(self.checkpoint_path, tensors, {"state": json.dumps(state)})
 
     def resume(self) -> bool:
-        """Go back to the last checkpoint, if there is one of this recipe."""
+        """Restores the checkpoint in `folder`; returns False if there is none.
+
+        Raises:
+            InputError: The checkpoint is damaged, or of another recipe, seed or model.
+        """
         path = self.checkpoint_path
         if path is None or not path.exists():
             return False
-        held, facts = load_checkpoint(path)
-        saved = facts["recipe"]
+        tensors, state = _read_checkpoint(path)
+        saved = state["recipe"]
         if (saved["name"], saved["seed"]) != (self.recipe.name, self.recipe.seed):
             raise InputError(f"{path} belongs to {saved['name']} seed {saved['seed']}: choose another folder")
-        if saved != _through_json(self.recipe.to_dict()):
-            raise InputError(f"{path} was made with other settings of {self.recipe.name}: choose another folder")
-        self.step.generator.set_state(held.pop("generator"))
-        self.best = {
-            k.removeprefix("best."): held.pop(k).to(self.device) for k in list(held) if k.startswith("best.")
-        }
+        if saved != self.recipe.to_dict():
+            raise InputError(f"{path} has other settings of {self.recipe.name}: choose another folder")
+        best = {key for key in tensors if key.startswith("best.")}
+        self.best = {key.removeprefix("best."): tensors.pop(key).to(self.device) for key in best}
+        self.step.generator.set_state(tensors.pop("generator"))
         with self.on_stream():
-            restore(held, self.step.tensors(), path)
-        self.epoch, self.position = facts["epoch"], facts["position"]
-        self.seconds, self.started = facts["seconds"], facts["started"]
-        self.history, self.best_error = facts["history"], facts["best_error"]
+            _restore(tensors, self.step.tensors(), path)
+        self.epoch, self.position = state["epoch"], state["position"]
+        self.seconds, self.started = state["seconds"], state["started"]
+        self.history, self.best_error = state["history"], state["best_error"]
         return True
 
     # --- the end of an epoch
 
     def _finish_epoch(self) -> None:
-        seen = self.steps_per_epoch
+        steps = self.steps_per_epoch
         loss, wrong, first_bad = self._totals()
         self.epoch, self.position = self.epoch + 1, 0
         if first_bad >= 0:
             rate = self.step.planned_rates[first_bad]
             raise RunFailedError(
                 f"the loss is not finite at step {first_bad} "
-                f"(epoch {first_bad // seen + 1}, learning rate {rate:g}): lower optimizer.lr"
+                f"(epoch {first_bad // steps + 1}, learning rate {rate:g}): lower optimizer.lr"
             )
-        rate = self.step.planned_rates[self.epoch * seen - 1]
-        progress = Progress(self.epoch, loss / seen, 100 * wrong / (seen * self.batch), rate)
+        rate = self.step.planned_rates[self.epoch * steps - 1]
+        progress = Progress(self.epoch, loss / steps, 100 * wrong / (steps * self.batch), rate)
         if self.recipe.selection == "valid":
             progress = replace(progress, valid_error=self._validate())
-        self.history.append({k: v for k, v in vars(progress).items() if v is not None})
+        self.history.append({key: value for key, value in vars(progress).items() if value is not None})
         with self.on_stream():
             self.step.loss_sum.zero_()
             self.step.wrong.zero_()
@@ -229,47 +244,43 @@ class Run:
             self.on_epoch(self, progress)
 
     def _totals(self) -> tuple[float, int, int]:
-        """Loss, mistakes and the first bad step, over all processes that share this run."""
+        """Returns the summed loss, the number of errors and the first bad step, over all processes."""
         with self.on_stream():
-            totals = torch.cat((self.step.loss_sum / self.shard.world, self.step.wrong.double()[None]))
+            totals = torch.cat((self.step.loss_sum / self.world, self.step.wrong.double()[None]))
             bad = self.step.first_bad.double()
             if self.parallel:
                 torch.distributed.all_reduce(totals)
                 torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)
-            # asked for once, after all that the device has to do for this run
-            loss, wrong, first_bad = torch.cat((totals, bad)).tolist()
+            loss, wrong, first_bad = torch.cat((totals, bad)).tolist()  # one synchronization
         return loss, round(wrong), round(first_bad)
 
     def _validate(self) -> float:
         assert self.data.valid is not None
-        probe = self._copy()
-        error = evaluate(probe, self.data.valid, precision=self.recipe.precision).error
+        model = self._copy()
+        error = evaluate(model, self.data.valid, precision=self.recipe.precision).error
         if self.best_error is None or error < self.best_error:
-            self.best, self.best_error = probe.state_dict(), error
+            self.best, self.best_error = model.state_dict(), error
         return error
 
     def _copy(self) -> Model:
-        """The network as it stands, with averaged weights where the recipe averages, in evaluation mode."""
-        model = self._lay_out(build(self.model.config).to(self.device))
-        state = {key: value.clone() for key, value in self.model.state_dict().items()}
-        model.load_state_dict(state | (self.step.average.shadow if self.step.average else {}))
-        return model.eval()
-
-    def _synchronise(self) -> None:
+        """Returns a copy of the model without fused blocks or synchronized norms, in evaluation mode."""
+        model = copy.deepcopy(self.template)
+        with self.on_stream():
+            model.load_state_dict(self.model.state_dict())
         if self.cuda_stream is not None:
             self.cuda_stream.synchronize()
+        return model
 
 
 def can_fuse(model: Model, device: torch.device) -> bool:
-    """Whether a step of `model` is known to compile: our own networks, on a GPU with Triton."""
+    """True if the step of `model` can be compiled: a network of this library, on a GPU with Triton."""
     return isinstance(model, Network) and device.type == "cuda" and find_spec("triton") is not None
 
 
 def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
-    """The network of a recipe for its data, initialised by the seed, normalised by the training images."""
+    """Returns the model of a recipe for a training set, initialized by the seed, with the set's normalization."""
     options = dict(recipe.model.options)
-    known = list_options(recipe.model.name)
-    if recipe.origin_jitter_px is not None and "origin_jitter_px" in known:
+    if recipe.origin_jitter_px is not None and "origin_jitter_px" in list_options(recipe.model.name):
         options["origin_jitter_px"] = recipe.origin_jitter_px
     if recipe.dropout:
         options["dropout"] = recipe.dropout
@@ -293,7 +304,7 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
 
 
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each channel of bytes (N, C, H, W), in the units of [0, 1]."""
+    """Returns mean and standard deviation of each channel of uint8 images (N, C, H, W), on the scale of [0, 1]."""
     counts = torch.stack([torch.bincount(images[:, c].flatten(), minlength=256) for c in range(images.shape[1])])
     values = torch.arange(256, dtype=torch.float64) / 255
     share = counts.double() / counts.sum(dim=1, keepdim=True)
@@ -302,19 +313,35 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), deviation.float()
 
 
-def prepare_device(recipe: Recipe, device: torch.device) -> None:
-    """Settings of torch that hold for the whole process: TF32, and algorithms that give equal results."""
-    set_float32(recipe.precision)
-    torch.backends.cudnn.deterministic = recipe.deterministic
-    torch.backends.cudnn.benchmark = not recipe.deterministic and device.type == "cuda"
-    # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and never asked for here
-    torch.use_deterministic_algorithms(recipe.deterministic, warn_only=True)
+def prepare_device(precision: Precision) -> None:
+    """Sets the global options of torch for training: TF32 and deterministic algorithms."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    set_float32(precision)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and not used here
+    torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.filterwarnings("ignore", message="grid_sampler_2d_backward_cuda")
-    # where a recipe says fp32, fp32 is meant
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    # filling what is about to be written costs a tenth of the time
+    # costs a tenth of the time, for memory that is written before it is read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def _through_json(values: Any) -> Any:
-    return json.loads(json.dumps(values))
+def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, metadata = read_tensors(path, "checkpoint")
+    try:
+        return tensors, json.loads(metadata["state"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not a checkpoint: its metadata has no readable state") from error
+
+
+@torch.no_grad()
+def _restore(saved: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
+    """Copies the tensors of a checkpoint into those of a run, in place."""
+    unmatched = sorted(set(saved) ^ set(tensors))
+    if unmatched:
+        raise InputError(f"{path} is of another model or recipe: {unmatched[0]} is only in one of them")
+    for key, value in tensors.items():
+        if saved[key].shape != value.shape:
+            raise InputError(f"{path} is of another model: {key} has shape {tuple(saved[key].shape)}")
+        value.copy_(saved[key])

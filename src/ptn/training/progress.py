@@ -1,102 +1,113 @@
-"""Telling people how training goes: a live line per run on a terminal, plain lines elsewhere, TensorBoard."""
+"""Progress callbacks of a training session: a terminal, plain lines, TensorBoard."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import InputError
 from ..evaluation import describe_tta
 from .records import Record
-from .session import Reporter
 from .trainer import Progress, Run
 
 LINES_PER_RUN = 20
 
-HARDLY_LEARNED = 0.8
-"""Of the error of guessing the most frequent class: above it a run is told to go on for longer."""
+BARELY_LEARNED = 0.8
+"""Fraction of the error of always predicting the most frequent class, above which a run has barely learned."""
 
 
-def make_reporter() -> Reporter:
-    """Live lines on a terminal, plain ones otherwise."""
-    return LiveReporter() if sys.stdout.isatty() else PlainReporter()
+class Reporter(Protocol):
+    """Callbacks of a session."""
+
+    def begin(self, run: Run) -> None: ...
+    def epoch(self, run: Run, progress: Progress) -> None: ...
+    def done(self, run: Run, records: Sequence[Record]) -> None: ...
+    def failed(self, run: Run, reason: str) -> None: ...
+    def tested(self, records: Sequence[Record]) -> None: ...
+    def close(self) -> None: ...
 
 
-def summarise(records: Sequence[Record]) -> str:
-    """The end of a run in a line."""
+def make_reporter(*, tensorboard: bool = False) -> Reporter:
+    """Returns a reporter for standard output: progress bars on a terminal, plain lines otherwise."""
+    reporter: Reporter = LiveReporter() if sys.stdout.isatty() else PlainReporter()
+    return TensorBoardReporter(reporter) if tensorboard else reporter
+
+
+def summarize(records: Sequence[Record]) -> str:
+    """Returns the results of a run in one line."""
     parts = [
-        f"{record.row or record.model}: {record.test_error:.2f}% error{describe_tta(record.tta, record.origins)}"
+        f"{record.id or record.model}: {record.test_error:.2f}% error"
+        f"{describe_tta(record.rotations, record.origins)}"
         for record in records
         if record.test_error is not None
     ]
     first = records[0]
     source = first.metrics.get("source")
-    on = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
-    return f"{first.recipe} seed {first.seed} on {on}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
+    dataset = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
+    return f"{first.recipe} seed {first.seed} on {dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
 
 
 def advice(run: Run) -> str | None:
-    """What to do about a run that has hardly begun to learn, where its test error alone might be misread."""
+    """Returns a hint to train longer if a run has barely learned, else None."""
     counts = run.data.train.labels.bincount()
-    guessing = 100 * (1 - counts.max().item() / counts.sum().item())
+    baseline = 100 * (1 - counts.max().item() / counts.sum().item())
     error = run.history[-1]["train_error"]
-    if error < HARDLY_LEARNED * guessing:
+    if error < BARELY_LEARNED * baseline:
         return None
     return (
-        f"in its last epoch it was wrong about {error:.0f}% of its training images, guessing would be about "
-        f"{guessing:.0f}%: it has hardly begun to learn, so train for longer (--epochs)"
+        f"the error on the training images of the last epoch is {error:.0f}%, that of always predicting the most "
+        f"frequent class {baseline:.0f}%: train longer (--epochs)"
     )
 
 
-def _with_advice(run: Run, line: str) -> str:
-    more = advice(run)
-    return line if more is None else f"{line}\n{run.recipe.name} seed {run.recipe.seed}: {more}"
+def _final_lines(run: Run, records: Sequence[Record]) -> str:
+    hint = advice(run)
+    return summarize(records) + ("" if hint is None else f"\n{run.title}: {hint}")
 
 
 def _speed(run: Run) -> float:
-    """Training images a second of this run's share of the device."""
-    seen = run.epoch * run.steps_per_epoch * run.batch
-    return seen / run.seconds if run.seconds else 0.0
+    """Training images per second."""
+    images = run.epoch * run.steps_per_epoch * run.batch
+    return images / run.seconds if run.seconds else 0.0
 
 
-def _seconds_left(run: Run) -> float:
+def _remaining_seconds(run: Run) -> float:
     return run.seconds / max(1, run.epoch) * (run.recipe.epochs - run.epoch)
 
 
 class PlainReporter:
-    """A line now and then, for logs."""
+    """Prints plain lines, about 20 for each run."""
 
     def begin(self, run: Run) -> None:
-        where = f", from epoch {run.epoch}" if run.epoch or run.position else ""
-        print(f"{run.recipe.name} seed {run.recipe.seed}: {run.recipe.epochs} epochs on {run.device}{where}")
+        start = f", from epoch {run.epoch}" if run.epoch or run.position else ""
+        print(f"{run.title}: {run.recipe.epochs} epochs on {run.device}{start}", flush=True)
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        every = max(1, run.recipe.epochs // LINES_PER_RUN)
-        if progress.epoch % every and not run.done:
+        if progress.epoch % max(1, run.recipe.epochs // LINES_PER_RUN) and not run.done:
             return
         valid = "" if progress.valid_error is None else f"  valid error {progress.valid_error:.2f}%"
         print(
-            f"{run.recipe.name} seed {run.recipe.seed}  epoch {progress.epoch}/{run.recipe.epochs}  "
+            f"{run.title}  epoch {progress.epoch}/{run.recipe.epochs}  "
             f"loss {progress.loss:.4f}  train error {progress.train_error:.2f}%{valid}  "
-            f"{_speed(run):,.0f} images/s  {_seconds_left(run):.0f} s left",
+            f"{_speed(run):,.0f} images/s  {_remaining_seconds(run):.0f} s left",
             flush=True,
         )
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        print(_with_advice(run, summarise(records)), flush=True)
+        print(_final_lines(run, records), flush=True)
 
     def failed(self, run: Run, reason: str) -> None:
         print(f"failed: {reason}", flush=True)
 
     def tested(self, records: Sequence[Record]) -> None:
-        print(summarise(records), flush=True)
+        print(summarize(records), flush=True)
 
     def close(self) -> None:
         pass
 
 
 class LiveReporter:
-    """A line per run that is kept up to date."""
+    """Shows a progress bar for each active run."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -112,9 +123,8 @@ class LiveReporter:
         self.tasks: dict[int, Any] = {}
 
     def begin(self, run: Run) -> None:
-        name = f"{run.recipe.name} seed {run.recipe.seed}"
         total, done = run.recipe.epochs, run.epoch
-        self.tasks[id(run)] = self.bars.add_task(name, total=total, completed=done, state="starting")
+        self.tasks[id(run)] = self.bars.add_task(run.title, total=total, completed=done, state="starting")
         self.bars.start()
 
     def epoch(self, run: Run, progress: Progress) -> None:
@@ -123,17 +133,17 @@ class LiveReporter:
         self.bars.update(self.tasks[id(run)], completed=progress.epoch, state=state)
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        self._end(run, _with_advice(run, summarise(records)))
+        self._end(run, _final_lines(run, records))
 
     def failed(self, run: Run, reason: str) -> None:
         self._end(run, f"failed: {reason}")
 
     def tested(self, records: Sequence[Record]) -> None:
-        self.bars.console.print(summarise(records), highlight=False)
+        self.bars.console.print(summarize(records), highlight=False, markup=False)
 
     def _end(self, run: Run, line: str) -> None:
         self.bars.remove_task(self.tasks.pop(id(run)))
-        self.bars.console.print(line, highlight=False)
+        self.bars.console.print(line, highlight=False, markup=False)
 
     def close(self) -> None:
         self.bars.stop()
@@ -143,7 +153,7 @@ class LiveReporter:
 
 
 class TensorBoardReporter:
-    """Scalars for TensorBoard in each run's folder, beside another reporter."""
+    """Writes scalars to `tensorboard/` in the folder of each run and passes all calls on to another reporter."""
 
     def __init__(self, other: Reporter) -> None:
         try:
@@ -159,18 +169,16 @@ class TensorBoardReporter:
         self.other.begin(run)
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        writer = self.writers[id(run)]
         for name in ("loss", "train_error", "lr", "valid_error"):
-            value = getattr(progress, name)
-            if value is not None:
-                writer.add_scalar(name, value, progress.epoch)
+            if (value := getattr(progress, name)) is not None:
+                self.writers[id(run)].add_scalar(name, value, progress.epoch)
         self.other.epoch(run, progress)
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
         writer = self.writers.pop(id(run))
         for record in records:
-            looks = f"{record.tta}_rotations" + (f"_{record.origins}_origins" if record.origins > 1 else "")
-            writer.add_scalar(f"test_error/{looks}", record.test_error, record.epochs)
+            tta = f"{record.rotations}_rotations" + (f"_{record.origins}_origins" if record.origins > 1 else "")
+            writer.add_scalar(f"test_error/{tta}", record.test_error, record.epochs)
         writer.close()
         self.other.done(run, records)
 
