@@ -16,7 +16,7 @@ from ptn.layers import Blocks, ConvBlock, ResidualBlock, fuse_blocks
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from ptn.layers.fused import can_run, can_stand_for, run_blocks
+from ptn.layers.fused_ops import can_fuse, can_run, run_blocks
 
 pytestmark = pytest.mark.usefixtures("_poisoned")
 
@@ -131,47 +131,8 @@ def test_on_a_cpu_the_blocks_run_themselves(monkeypatch):
     chain = make_blocks((1, 16), (1,), wrap=True)
     fuse_blocks(chain)
     assert chain.fused
-    monkeypatch.setattr("ptn.layers.fused.run_blocks", None)
+    monkeypatch.setattr("ptn.layers.fused_ops.run_blocks", None)
     assert chain(torch.randn(2, 1, 6, 6)).shape == (2, 16, 6, 6)
-
-
-def test_of_two_streams_every_chain_is_fused():
-    model = ptn.create_model("ptn_b", two_stream=True)
-    fuse_blocks(model)
-    chains = {name: module.fused for name, module in model.named_modules() if isinstance(module, Blocks)}
-    assert chains == dict.fromkeys(
-        ["transformer.predictor.body", "classifier.features", "cartesian.features"], True
-    )
-
-
-@pytest.mark.slow
-def test_two_streams_fused_have_the_gradients_of_their_blocks(monkeypatch):
-    """The whole network of `rotmnist/ptn_b/modern+/joint`."""
-    model = ptn.create_model("ptn_b", two_stream=True, image_size=8, origin_jitter_px=0.0).train()
-    nn.init.normal_(model.transformer.predictor.head.weight, std=0.1)  # else no gradient goes to the predictor
-    exact = copy.deepcopy(model).double()
-    fuse_blocks(model)
-    ran = []
-
-    def run_fused(blocks: Blocks, x: Tensor) -> Tensor:
-        """What a GPU would run."""
-        if not (blocks.fused and can_run(list(blocks), x)):
-            return plain(blocks, x)
-        ran.append(blocks)
-        return run_blocks(list(blocks), x)
-
-    plain = Blocks.forward
-    monkeypatch.setattr(Blocks, "forward", run_fused)
-    images = torch.rand(4, 1, 8, 8)
-    found, wanted = model(images), exact(images.double())
-    assert len(ran) == 3
-    assert apart(found, wanted) < 1e-4
-    for logits in (found, wanted):
-        logits[:, 0].sum().backward()
-    theirs = dict(exact.named_parameters())
-    pairs = {n: (p.grad, theirs[n].grad) for n, p in model.named_parameters() if not n.endswith("conv.bias")}
-    differences = {name: apart(*pair) for name, pair in pairs.items()}
-    assert {name: value for name, value in differences.items() if not value < 1e-4} == {}
 
 
 def test_other_blocks_stay_as_they_are():
@@ -179,7 +140,7 @@ def test_other_blocks_stay_as_they_are():
     moving = make_blocks((1, 4), (1,), wrap=True)
     moving[0].norm.momentum = None
     for chain in (mixed, moving, Blocks(nn.Conv2d(1, 4, 3)), Blocks()):
-        assert not can_stand_for(chain)
+        assert not can_fuse(chain)
         fuse_blocks(chain)
         assert not chain.fused
 

@@ -12,7 +12,8 @@ from ptn.layers import Blocks, ConvBlock, ResidualBlock, fuse_blocks
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from ptn.layers.fused import can_run, can_stand_for, run_blocks, volume_launch
+from ptn.layers import fused_ops
+from ptn.layers.fused_ops import can_run, can_fuse, run_blocks
 
 pytestmark = pytest.mark.usefixtures("_poisoned")
 
@@ -62,8 +63,8 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 @pytest.mark.parametrize("make", [plain, residual, begins_with_a_shortcut])
 def test_outputs_gradients_and_averages_are_those_of_the_blocks(make, wrap, size, monkeypatch):
     # so small that programs have several tiles, and some of the last one none
-    monkeypatch.setattr(volume_launch, "_ELEMENTS", 64)
-    monkeypatch.setattr(volume_launch, "_PROGRAMS", 5)
+    monkeypatch.setattr(fused_ops, "_VOLUME_ELEMENTS", 64)
+    monkeypatch.setattr(fused_ops, "_VOLUME_PROGRAMS", 5)
     chain = make(wrap)
     exact = copy.deepcopy(chain).double()
     channels = next(m for m in chain.modules() if isinstance(m, nn.Conv3d)).in_channels
@@ -85,7 +86,7 @@ def test_outputs_gradients_and_averages_are_those_of_the_blocks(make, wrap, size
 
 def test_a_large_mean_does_not_cost_the_variance_its_digits():
     y = torch.randn(2, 9, 7, 5, 3) * 0.01 + 10
-    sums = volume_launch.sum_channels(y)
+    sums = fused_ops._sum_channels(y)
     count = y.numel() // 3
     assert torch.allclose(sums.values[0].sum(dim=1) / count, y.double().mean(dim=(0, 1, 2, 3)).float(), rtol=1e-6)
     assert sums.values.shape[2] == 1
@@ -125,7 +126,7 @@ def test_every_chain_of_our_networks_can_be_fused(name):
     fuse_blocks(model)
     chains = [module for module in model.modules() if isinstance(module, Blocks)]
     assert chains
-    assert all(chain.fused and can_stand_for(chain) for chain in chains)
+    assert all(chain.fused and can_fuse(chain) for chain in chains)
 
 
 def test_it_is_an_operator_that_torch_can_compile():

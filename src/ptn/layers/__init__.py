@@ -13,7 +13,6 @@ from .conv import (
     mean_response,
     random_layers,
 )
-from .noise import StreamDropout
 from .origin import (
     HeatmapActivation,
     Location,
@@ -40,7 +39,6 @@ __all__ = [
     "RandomLayer",
     "ResidualBlock",
     "SpatialTransformer",
-    "StreamDropout",
     "WrapConv2d",
     "WrapConv3d",
     "activate_heatmap",

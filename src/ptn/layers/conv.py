@@ -19,7 +19,7 @@ Dims = Literal[2, 3]
 class _Wrapping:
     """Mixin of a convolution: circular padding along the first spatial axis, zeros along the others."""
 
-    padding: str | tuple[int, ...]
+    padding: tuple[int, ...]
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class _Wrapping:
 
     def pad(self, x: Tensor) -> Tensor:
         """Returns `x` with all the padding of the convolution."""
-        zeros = [int(amount) for amount in reversed(self.padding) for _ in range(2)]
-        return F.pad(wrap_angle(x, self.wrapped), self.zeros or zeros)
+        zeros = self.zeros or [side for amount in reversed(self.padding[1:]) for side in (amount, amount)]
+        return F.pad(wrap_angle(x, self.wrapped), zeros)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, wrapped={self.wrapped}"  # type: ignore[misc]
@@ -119,8 +119,8 @@ def _make_norm(channels: int, dims: Dims) -> nn.BatchNorm2d | nn.BatchNorm3d:
 def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     """Returns the mean of `conv(x)` over all positions without computing `conv(x)`: (N, in, …) -> (N, out).
 
-    The mean of a linear map is the sum, over the taps of the kernel, of the weight times the mean of the values that
-    the tap reads. For stride 1 and padding that keeps the size.
+    A convolution is linear, so its mean is the sum over the taps of the kernel of the weight times the mean of the
+    values that the tap reads. For stride 1 and padding that keeps the size.
     """
     pixels = math.prod(x.shape[2:])
     sums = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
@@ -131,7 +131,7 @@ def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
 
 
 def _tap_sums(x: Tensor, kernel: int, *, wrapped: bool) -> Tensor:
-    """Sums of the values that each tap of a kernel reads along the first axis: (N, C, n, …) -> (N, C, …, kernel)."""
+    """Sums of the values that each tap reads along the first spatial axis: (N, C, n, …) -> (N, C, …, kernel)."""
     if wrapped:
         return x.sum(dim=2)[..., None].expand(*x.shape[:2], *x.shape[3:], kernel)
     size = x.shape[2]
@@ -191,11 +191,11 @@ class Blocks(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.fused and x.is_cuda:
-            from . import fused
+            from . import fused_ops
 
             blocks: list[Any] = list(self)
-            if fused.can_run(blocks, x):
-                return fused.run_blocks(blocks, x)
+            if fused_ops.can_run(blocks, x):
+                return fused_ops.run_blocks(blocks, x)
         for block in self:
             x = block(x)
         return x
@@ -218,16 +218,16 @@ def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
 
 
 def _can_fuse(blocks: Blocks) -> bool:
-    from . import fused
+    from . import fused_ops  # needs Triton
 
-    return fused.can_stand_for(blocks)
+    return fused_ops.can_fuse(blocks)
 
 
 class RandomLayer(nn.Module, ABC):
     """A layer that uses uniform random numbers for each sample in training.
 
-    They come from torch's global generator unless `noise` is set. Training sets it before each step where runs share
-    a process, a captured graph or several processes, so that each run has its own random numbers.
+    They come from torch's global generator unless `noise` is set. The trainer sets it before each step, so that
+    runs in one process, in a captured graph or over several processes have random numbers of their own.
     """
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus"
 def centroid(weights: Tensor) -> Tensor:
     """Returns the centre of mass of each map: (N, h, w) -> (N, 2) as (x, y), pixel centres at (2i+1)/n - 1.
 
-    Weights may be negative: the paper's heatmap is signed. Where their sum is zero the centroid is the centre of the
+    Weights may be negative: the paper's heatmap is signed. If their sum is zero, the centroid is the centre of the
     map. The result is clamped to [-1, 1].
     """
     height, width = weights.shape[-2:]

@@ -124,8 +124,8 @@ def _choose_predictor(
 class CylindricalTransformer(nn.Module):
     """Resamples volumes on a cylinder around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
-    A polar transformer with the z slices as channels, (N, C·Z, Y, X): all slices share one origin, the axis. Without
-    a predictor the axis is the centre. By default the radius is linear and ends at half the `width` of the volume.
+    A polar transformer over the z slices as channels, (N, C·Z, Y, X): all slices share one origin, the axis.
+    Without a predictor the axis is at the centre. By default the radius is linear and ends at half the `width`.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class SpatialTransformer(nn.Module):
     """Spatial transformer over SIM(2) (Jaderberg et al. 2015): (N, C, H, W) -> (N, C, H, W).
 
     Args:
-        localiser: maps images to poses (N, 4): log-scale, rotation in radians, and the point (x, y) in [-1, 1] that is
-            moved to the centre. Zero is the identity: initialise the last layer with zeros.
+        localiser: maps images to poses (N, 4): log-scale, rotation in radians, and the point (x, y) in [-1, 1] that
+            is moved to the centre. Zero is the identity: initialise the last layer with zeros.
         mode, padding_mode: as in `similarity_warp`.
     """
 
