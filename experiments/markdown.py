@@ -33,12 +33,17 @@ def align(columns: Mapping[str, Sequence[str]], *, names: Collection[str] = ()) 
     """Returns the lines of a Markdown table; columns in `names` are aligned left, all others right."""
     padded = []
     for heading, cells in columns.items():
-        width = max(map(len, (heading, *cells)))
+        width = max(3, *map(len, (heading, *cells)))
         if heading in names:
             padded.append([heading.ljust(width), "-" * width, *(cell.ljust(width) for cell in cells)])
         else:
             padded.append([heading.rjust(width), "-" * (width - 1) + ":", *(cell.rjust(width) for cell in cells)])
     return [f"| {' | '.join(line)} |" for line in zip(*padded, strict=True)]
+
+
+def spread(mean: float, std: float | None, digits: int) -> str:
+    """Returns "mean ± std", or the mean alone for a single run."""
+    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
 def render(tables: Iterable[Table], *, brief: bool = False) -> str:
@@ -103,7 +108,7 @@ def render_other_runs(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = {
         "recipe": [row["recipe"] for row in rows],
         "split": [row["split"] for row in rows],
-        "error": ["" if row["mean"] is None else _spread(row["mean"], row["std"], 2) for row in rows],
+        "error": ["" if row["mean"] is None else spread(row["mean"], row["std"], 2) for row in rows],
         "n": [str(row["n"]) for row in rows],
         "failed": [str(row["failed"] or "") for row in rows],
     }
@@ -183,7 +188,7 @@ def _published(row: PublishedRow, digits: int, *, accuracy: bool) -> str:
         return " / ".join("–" if value is None else f"{value:.{digits}f}" for value in (row.mean, row.class_mean))
     if row.mean is None or row.std is None:
         return f"{row.mean:g}"
-    return _spread(row.mean, row.std, max(2, _decimals(row.mean)))
+    return spread(row.mean, row.std, max(2, _decimals(row.mean)))
 
 
 def _ours(result: Result | None, digits: int, *, accuracy: bool) -> str:
@@ -192,20 +197,16 @@ def _ours(result: Result | None, digits: int, *, accuracy: bool) -> str:
     failed = [f"{result.failed} failed"] if result.failed else []
     if result.mean is None:
         return " ".join(["missing", *(f"({text})" for text in failed)])
-    spread = _spread(result.mean, result.std, digits)
+    text = spread(result.mean, result.std, digits)
     if accuracy and result.class_mean is not None:
-        spread += f" / {_spread(result.class_mean, result.class_std, digits)}"
-    return f"{spread} ({', '.join([f'n={result.n}', *failed])})"
+        text += f" / {spread(result.class_mean, result.class_std, digits)}"
+    return f"{text} ({', '.join([f'n={result.n}', *failed])})"
 
 
 def _metrics(result: Result, names: Sequence[str], digits: int) -> str:
     if any(name not in result.metrics for name in names):
         return ""
     return ", ".join(f"{result.metrics[name]:.{digits}f}" for name in names)
-
-
-def _spread(mean: float, std: float | None, digits: int) -> str:
-    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
 def _ratio(value: float | None) -> str:

@@ -95,3 +95,9 @@ def find_table(name: str) -> TableInfo:
     if name not in tables:
         raise unknown_name("table", name, tables)
     return tables[name]
+
+
+def row_title(id: str | None) -> str | None:
+    """Returns the title of a row, None if no table has it."""
+    rows = [table.rows[id] for table in load_published()[1].values() if id in table.rows]
+    return rows[0].title if rows else None

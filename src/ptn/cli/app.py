@@ -68,10 +68,10 @@ for group in (
     group.register(app)
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
+def main(arguments: list[str] | None = None, commands: typer.Typer = app) -> NoReturn:
     """Run the command line and exit."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = commands(args=arguments, standalone_mode=False)
     except _UsageProblem as error:
         message: str = error.format_message()  # type: ignore[attr-defined]
         if not message or "Usage:" in message:  # a group without a command: help, which some typers leave to us

@@ -10,6 +10,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..training import Recipe
+    from ..training.session import ExtraMetrics
 
 
 def register(app: typer.Typer) -> None:
@@ -86,6 +87,7 @@ def run_session(
     checkpoint_every: int = 10,
     fused: bool | None = None,
     tensorboard: bool = False,
+    extra_metrics: "ExtraMetrics | None" = None,
     how_to_go_on: str = "go on with --resume",
 ) -> int:
     """Train `recipes` and tell the terminal about it. Returns 3 if stopped early, 1 if a run failed, else 0."""
@@ -114,6 +116,7 @@ def run_session(
         checkpoint_every=checkpoint_every,
         fused=fused,
         results=results,
+        extra_metrics=extra_metrics,
     )
     reporter = make_reporter()
     outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)

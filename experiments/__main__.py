@@ -1,0 +1,247 @@
+"""`python -m experiments`: train recipes, reproduce and report the tables, release weights."""
+
+import itertools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ptn.cli.app import main
+from ptn.cli.train import parse_seeds, run_session
+from ptn.config import override, parse_setting
+from ptn.device import choose_device
+from ptn.errors import InputError, check_choice
+from ptn.files import write_text
+from ptn.training.recipe import EvaluationSpec, Recipe
+from ptn.training.records import Record
+from ptn.training.session import with_seeds
+
+from . import figures, release
+from .ensembles import add_ensembles
+from .markdown import refresh, render, render_other_runs, summarize_other_runs
+from .metrics import extra_metrics
+from .published import find_table, table_names
+from .recipes import FORMS, ensembles, find_recipe, form_of, recipe_names
+from .tables import RESULTS, build_tables, load_records, missing_runs, to_json, unknown_ids
+
+OTHER = "other"
+"""The name of the report on records without a table row."""
+
+app = typer.Typer(
+    name="experiments",
+    help="Experiments of the paper: training, tables, figures, benchmarks and released weights.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+_Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of checkpoints, weights and records.")]
+_Budget = Annotated[float | None, typer.Option(help="Stop at a checkpoint after this many seconds.")]
+_AtOnce = Annotated[int, typer.Option(help="Largest number of runs that share a GPU.", min=1)]
+
+
+@app.command()
+def train(
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipes, such as rotmnist/ptn_b/modern+.", show_default=False)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs instead of the recipe's.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0, 0-4 or 0,3,7.")] = "0",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.")
+    ] = None,
+    choices: Annotated[
+        list[str] | None, typer.Option("--vary", help="Train with each of several values: dropout=[0.1,0.2].")
+    ] = None,
+    output: _Output = Path("runs"),
+    results: Annotated[Path | None, typer.Option(help="Append the records to this file as well.")] = None,
+    device: _Device = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoints.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")] = False,
+    budget_seconds: _Budget = None,
+    at_once: _AtOnce = 16,
+    checkpoint_every: Annotated[int, typer.Option(help="Number of epochs between checkpoints.", min=1)] = 10,
+    fused: Annotated[
+        bool | None, typer.Option(help="Compile the training step. Default: on a GPU where possible.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Print the names of the recipes.")] = False,
+) -> None:
+    """Train recipes, test each once, and write weights and records."""
+    if show_list:
+        print("\n".join(recipe_names()))
+        return
+    changes = dict(map(parse_setting, settings or [])) | ({} if epochs is None else {"epochs": epochs})
+    alternatives = dict(map(parse_setting, choices or []))
+    variants = [
+        variant for name in recipes or [] for variant in vary(change(find_recipe(name), changes), alternatives)
+    ]
+    if not variants:
+        raise InputError("no recipe to train: --list prints their names")
+    code = run_session(
+        [run for recipe in variants for run in with_seeds(recipe, parse_seeds(seeds))],
+        output=output,
+        results=results,
+        device=device,
+        resume=resume,
+        fresh=fresh,
+        budget_seconds=budget_seconds,
+        at_once=at_once,
+        checkpoint_every=checkpoint_every,
+        fused=fused,
+        tensorboard=tensorboard,
+        extra_metrics=extra_metrics,
+    )
+    raise typer.Exit(code)
+
+
+def change(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe with dotted keys set. A recipe that trains differently fills no row of a table."""
+    changed = override(recipe, settings)
+    return changed if changed.sha256 == recipe.sha256 else replace(changed, evaluations=(EvaluationSpec(),))
+
+
+def vary(recipe: Recipe, choices: Mapping[str, Sequence[Any]]) -> list[Recipe]:
+    """Returns the recipe once for every combination of `choices`, {"dropout": [0.1, 0.2], "batch": [50, 100]}.
+
+    Names say what was set: "rotmnist/ptn_b/modern+/dropout=0.1,batch=50". A variant fills no row of a table.
+    """
+    for key, values in choices.items():
+        if not isinstance(values, list | tuple) or not values:
+            raise InputError(f"--vary takes a list of values, such as {key}=[1,2]; got {json.dumps(values)}")
+    if not choices:
+        return [recipe]
+    last = [key.rpartition(".")[2] for key in choices]
+    titles = last if len(set(last)) == len(last) else list(choices)
+    variants = []
+    for values in itertools.product(*choices.values()):
+        parts = ",".join(f"{title}={_text(value)}" for title, value in zip(titles, values, strict=True))
+        changed = override(recipe, dict(zip(choices, values, strict=True)))
+        variants.append(replace(changed, name=f"{recipe.name}/{parts}", evaluations=(EvaluationSpec(),)))
+    return variants
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str, typer.Argument(help=f"{', '.join(table_names())}.")],
+    forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = ",".join(FORMS),
+    seeds: Annotated[str, typer.Option(help="Seeds that every row must have.")] = "0-4",
+    results: Annotated[Path, typer.Option(help="Folder of records.")] = RESULTS,
+    output: _Output = Path("runs"),
+    device: _Device = "auto",
+    budget_seconds: _Budget = None,
+    at_once: _AtOnce = 16,
+) -> None:
+    """Train the missing recipes and seeds of a table, evaluate its ensembles, and print it.
+
+    If the budget ends before all runs are finished, the same command continues them.
+    """
+    file = results / f"{find_table(table).results}.jsonl"
+    wanted, numbers = forms.split(","), parse_seeds(seeds)
+    for form in wanted:
+        check_choice("form", form, FORMS)
+    recipes = [find_recipe(name) for name in recipe_names() if form_of(name) in wanted]
+    missing = missing_runs(table, load_records(results), recipes, numbers)
+    print(f"{table}: {len(missing)} runs are missing")
+    code = 0
+    if missing:
+        code = run_session(
+            [replace(recipe, seed=seed) for recipe, seed in missing],
+            output=output,
+            results=file,
+            device=device,
+            resume=True,
+            budget_seconds=budget_seconds,
+            at_once=at_once,
+            extra_metrics=extra_metrics,
+            how_to_go_on="the same command continues",
+        )
+    chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in wanted]
+    missing_ensembles = missing_runs(table, load_records(results), chosen, numbers)
+    add_ensembles(missing_ensembles, runs=output, results=file, device=choose_device(device))
+    sys.stdout.write(render(build_tables(load_records(results), [table])))
+    raise typer.Exit(code)
+
+
+@app.command()
+def report(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TABLE",
+            help=f"{', '.join(table_names())}; by default all. Or {OTHER}: runs without a table row, such as "
+            "those of train --vary.",
+            show_default=False,
+        ),
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder of records (*.jsonl), or one file.")] = RESULTS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of Markdown.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    pages: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--page",
+            help="Update the tables in this Markdown file, between <!-- report: TABLE --> and "
+            "<!-- end of report -->. Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Print tables in Markdown: mean, standard deviation and number of runs beside the published numbers."""
+    records = load_records(results)
+    if pages:
+        if tables or as_json or output:
+            raise InputError("--page updates the tables that a page names: only --results goes with it")
+        _update_pages(pages, records, results)
+        return
+    if not records:
+        print(f"ptn: no records at {results}: see --results", file=sys.stderr)
+    if tables and OTHER in tables:
+        if tables != [OTHER]:
+            raise InputError(f"{OTHER} is not a table: report it alone")
+        rows = summarize_other_runs(records)
+        text = render_other_runs(rows)
+    else:
+        built = build_tables(records, tables)
+        if ids := unknown_ids(records):
+            print(f"ptn: not shown, since no table has them: {', '.join(ids)}", file=sys.stderr)
+        rows, text = to_json(built), render(built)
+    if as_json:
+        text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_text(output, text)
+        print(output)
+
+
+def _update_pages(pages: Sequence[Path], records: Sequence[Record], results: Path) -> None:
+    """Updates all of `pages`, or none if one of them is invalid."""
+    if not records:
+        raise InputError(f"no records at {results}: see --results")
+    updated = {}
+    for page in pages:
+        try:
+            updated[page] = refresh(page.read_text(encoding="utf-8"), records)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {page}: {error}") from error
+        except InputError as error:
+            raise InputError(f"{page}: {error}") from error
+    for page, text in updated.items():
+        write_text(page.resolve(), text)
+        print(page)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+for module in (figures, release):
+    module.register(app)
+
+if __name__ == "__main__":
+    main(commands=app)
