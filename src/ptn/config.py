@@ -100,7 +100,7 @@ def check_options(
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     """Type hints of the fields of a dataclass, in their order."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in fields(cls)}
@@ -126,7 +126,8 @@ def _build(cls: Any, values: Any, prefix: str) -> Any:
 def _set(target: Any, path: list[str], value: Any, key: str, root: type) -> Any:
     """Returns `target` with the field at `path` set; `key` is the whole path from an instance of `root`."""
     name, rest = path[0], path[1:]
-    hint = _hints(type(target)).get(name)
+    cls: Any = type(target)
+    hint = _hints(cls).get(name)
     current = getattr(target, name, None)
     if hint is not None and is_dataclass(current) and rest:
         return replace(target, **{name: _set(current, rest, value, key, root)})
@@ -184,7 +185,7 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     if is_dataclass(hint) and not isinstance(value, hint):  # type: ignore[arg-type]
         return _build(hint, value, f"{key}.")
     if origin is tuple and isinstance(value, list | tuple):
-        if arguments[-1] is Ellipsis:
+        if Ellipsis in arguments:
             return tuple(_convert(item, arguments[0], key) for item in value)
         check(key, value, len(value) == len(arguments), f"a list of {len(arguments)} values")
         return tuple(_convert(item, kind, key) for item, kind in zip(value, arguments, strict=True))
@@ -199,7 +200,8 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
 
 def _convert_union(value: Any, hint: Any, key: str) -> Any:
     """Converts to the first member of a union that takes the value; an exact type comes before a conversion."""
-    members = sorted(get_args(hint), key=lambda member: type(value) is not (get_origin(member) or member))
+    exact: Any = type(value)
+    members = sorted(get_args(hint), key=lambda member: exact is not (get_origin(member) or member))
     errors = []
     for member in members:
         try:

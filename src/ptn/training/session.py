@@ -265,8 +265,10 @@ class _Session:
             )
         device = self.options.device
         prepare_device(recipe.precision)
-        model = load_model(folder / "weights.safetensors").to(device)
-        common = {key: first.metrics[key] for key in ("together", "valid_error") if key in first.metrics}
+        model: Any = load_model(folder / "weights.safetensors").to(device)
+        common: dict[str, Any] = {
+            key: value for key, value in first.metrics.items() if key in ("together", "valid_error")
+        }
         versions = {"git": git_commit(), "torch": torch.__version__, "device": describe_device(device)}
         common["tested_with"] = versions
         added = [
@@ -527,7 +529,8 @@ def _fit_recipe(
 
 
 def _has_no_normalization(model: Network) -> bool:
-    return bool((model.mean == 0).all() and (model.std == 1).all())
+    mean, std = model.get_buffer("mean"), model.get_buffer("std")
+    return torch.equal(mean, torch.zeros_like(mean)) and torch.equal(std, torch.ones_like(std))
 
 
 def _best_epoch(epochs: Sequence[Progress]) -> int:

@@ -176,8 +176,7 @@ class Run:
         """Writes a checkpoint, unless the loss is not finite: then the last one is kept."""
         if self.checkpoint_path is None or self.rank:
             return
-        if self.cuda_stream is not None:
-            self.cuda_stream.synchronize()
+        self._synchronize()
         if int(self.step.first_bad) >= 0:
             return
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
@@ -264,12 +263,14 @@ class Run:
 
     def _copy(self) -> Model:
         """Returns a copy of the model without fused blocks or synchronized norms, in evaluation mode."""
+        self._synchronize()
         model = copy.deepcopy(self.template)
-        with self.on_stream():
-            model.load_state_dict(self.model.state_dict())
+        model.load_state_dict(self.model.state_dict())
+        return model
+
+    def _synchronize(self) -> None:
         if self.cuda_stream is not None:
             self.cuda_stream.synchronize()
-        return model
 
 
 def can_fuse(model: Model, device: torch.device) -> bool:
