@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -76,32 +77,31 @@ class RowHead(nn.Linear):
 
 def image_classifier(
     stack: Stack,
-    *,
+    in_chans: int,
     num_classes: int,
     image_size: tuple[int, int],
-    in_chans: int,
+    *,
     wrap: bool = False,
     dropout: float = 0.0,
     rows: int | None = None,
 ) -> Classifier:
-    """The classifier `stack` for images (N, in_chans, H, W). With `rows`, those of its input, it has a `RowHead`."""
+    """Returns the classifier `stack` for images; with `rows`, the height of its input, it has a `RowHead`."""
     if stack == "resnet32":
-        return _residual_classifier(RESNET32, in_chans, num_classes, wrap=wrap, dropout=dropout, rows=rows)
-    layers = stack_layers(stack, image_size)
-    kernel = 5 if stack == "l" else 3
-    return _plain_classifier(layers, in_chans, num_classes, kernel=kernel, wrap=wrap, dropout=dropout, rows=rows)
+        return _residual_classifier(in_chans, num_classes, RESNET32, wrap=wrap, dropout=dropout, rows=rows)
+    layers, kernel = stack_layers(stack, image_size), 5 if stack == "l" else 3
+    return _plain_classifier(in_chans, num_classes, layers, kernel=kernel, wrap=wrap, dropout=dropout, rows=rows)
 
 
 def voxel_classifier(
-    stack: VoxelStack, *, num_classes: int, in_chans: int, wrap: bool = False, dropout: float = 0.0
+    stack: VoxelStack, in_chans: int, num_classes: int, *, wrap: bool = False, dropout: float = 0.0
 ) -> Classifier:
-    """The classifier `stack` for voxels: the eight blocks of the paper, or residual blocks at half the resolution."""
+    """Returns the classifier `stack` for voxels: the blocks of the paper, or residual blocks at half resolution."""
     if stack == "plain":
         return _plain_classifier(
-            VOXEL_LAYERS, in_chans, num_classes, head_kernel=1, wrap=wrap, dropout=dropout, dims=3
+            in_chans, num_classes, VOXEL_LAYERS, head_kernel=1, wrap=wrap, dropout=dropout, dims=3
         )
     return _residual_classifier(
-        VOXEL_STAGES, in_chans, num_classes, stem_kernel=5, stem_stride=2, wrap=wrap, dropout=dropout, dims=3
+        in_chans, num_classes, VOXEL_STAGES, stem_kernel=5, stem_stride=2, wrap=wrap, dropout=dropout, dims=3
     )
 
 
@@ -126,56 +126,53 @@ def _widening_layers(widths: tuple[int, int, int], extra: int) -> list[tuple[int
 
 
 def _plain_classifier(
-    layers: Layers,
     in_chans: int,
     num_classes: int,
+    layers: Layers,
     *,
-    kernel: int = 3,
-    head_kernel: int | None = None,
     wrap: bool,
     dropout: float,
+    kernel: int = 3,
+    head_kernel: int | None = None,
     rows: int | None = None,
     dims: Dims = 2,
 ) -> Classifier:
-    blocks: list[nn.Module] = []
-    channels = in_chans
-    for filters, stride in layers:
-        blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=stride, wrap=wrap, dims=dims))
-        channels = filters
+    widths, strides = [in_chans, *(width for width, _ in layers)], [stride for _, stride in layers]
+    blocks = [
+        ConvBlock(before, after, kernel=kernel, stride=stride, wrap=wrap, dims=dims)
+        for (before, after), stride in zip(pairwise(widths), strides, strict=True)
+    ]
     head: nn.Module | None = None
-    if num_classes and rows is None:
-        head = make_conv(channels, num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
-    elif num_classes and rows is not None:
-        head = RowHead(channels, _rows_after(rows, [stride for _, stride in layers]), num_classes)
-    return Classifier(blocks, channels, head, dropout=dropout)
+    if num_classes and rows is not None:
+        head = RowHead(widths[-1], _rows_after(rows, strides), num_classes)
+    elif num_classes:
+        head = make_conv(widths[-1], num_classes, kernel=head_kernel or kernel, wrap=wrap, dims=dims)
+    return Classifier(blocks, widths[-1], head, dropout=dropout)
 
 
 def _residual_classifier(
-    stages: Stages,
     in_chans: int,
     num_classes: int,
+    stages: Stages,
     *,
-    stem_kernel: int = 3,
-    stem_stride: int = 1,
     wrap: bool,
     dropout: float,
+    stem_kernel: int = 3,
+    stem_stride: int = 1,
     rows: int | None = None,
     dims: Dims = 2,
 ) -> Classifier:
-    channels = stages[0][0]
-    blocks: list[nn.Module] = [
-        ConvBlock(in_chans, channels, kernel=stem_kernel, stride=stem_stride, wrap=wrap, dims=dims)
-    ]
-    strides = [1, *(2 for _ in stages[1:])]
-    for (width, count), stride in zip(stages, strides, strict=True):
-        blocks += residual_stage(channels, width, count, stride=stride, wrap=wrap, dims=dims)
-        channels = width
+    width = stages[0][0]
+    stem = ConvBlock(in_chans, width, kernel=stem_kernel, stride=stem_stride, wrap=wrap, dims=dims)
+    blocks: list[nn.Module] = [stem, *residual_stage(width, width, stages[0][1], wrap=wrap, dims=dims)]
+    for (before, _), (width, count) in pairwise(stages):
+        blocks += residual_stage(before, width, count, stride=2, wrap=wrap, dims=dims)
     head: nn.Module | None = None
-    if num_classes and rows is None:
-        head = nn.Linear(channels, num_classes)
-    elif num_classes and rows is not None:
-        head = RowHead(channels, _rows_after(rows, [stem_stride, *strides]), num_classes)
-    return Classifier(blocks, channels, head, dropout=dropout)
+    if num_classes and rows is not None:
+        head = RowHead(width, _rows_after(rows, [stem_stride, *(2 for _ in stages[1:])]), num_classes)
+    elif num_classes:
+        head = nn.Linear(width, num_classes)
+    return Classifier(blocks, width, head, dropout=dropout)
 
 
 def residual_stage(

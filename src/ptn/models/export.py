@@ -81,8 +81,8 @@ def export(
                 difference = float((exported(batch) - logits).abs().max())
             if not difference <= tolerance:  # also if it is NaN
                 raise InputError(
-                    f"{path} was not written: in a batch of {count} its logits differ by {difference:.2g} from those of "
-                    f"the network, of up to {float(logits.abs().max()):.3g}; the tolerance is {tolerance:g}"
+                    f"{path} was not written: in a batch of {count} its logits differ from the network's by "
+                    f"{difference:.2g}, more than {tolerance:g}; the largest is {float(logits.abs().max()):.3g}"
                 )
             differences.append(difference)
     return Exported(path, max(differences), min(first, len(images)), BATCHES)
@@ -97,7 +97,9 @@ def _prepare(model: nn.Module, images: Tensor | None) -> tuple[nn.Module, Tensor
     network = copy.deepcopy(model).float().cpu().eval()
     if images is None:
         if not isinstance(network, Network | Ensemble):
-            raise InputError(f"give images (N, C, H, W): the shape of the input of {type(model).__name__} is unknown")
+            raise InputError(
+                f"give images (N, C, H, W): the shape of the input of {type(model).__name__} is unknown"
+            )
         return network, sample_images(network.input_shape, sum(BATCHES))
     check_images(images, "(N, C, X, Y, Z)" if isinstance(images, Tensor) and images.dim() == 5 else "(N, C, H, W)")
     if len(images) == 0:
@@ -217,9 +219,7 @@ def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) ->
     room_px = (140 - patch_px) / 2 * scale  # the patch stays inside the sheet
     shift = torch.stack(((2 * x - 1) * room_px, (2 * y - 1) * room_px), dim=1)
     pose = Similarity(rotation * 2 * torch.pi, scale, shift)
-    patches = similarity_warp(
-        sheet.expand(count, -1, -1, -1), pose, size=(height, width), padding_mode="border"
-    )
+    patches = similarity_warp(sheet.expand(count, -1, -1, -1), pose, size=(height, width), padding_mode="border")
     patches = patches.expand(-1, channels, -1, -1).contiguous()
     if len(size) == 2:
         return patches

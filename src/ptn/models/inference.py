@@ -16,9 +16,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..device import placement
 from ..errors import InputError
 from ..geometry import runs_eagerly, wrap_angle
-from ..layers import ConvBlock, ResidualBlock, WrapConv2d
-from ..layers import Blocks
-from .networks import Explanation, Model, Network, Ensemble
+from ..layers import Blocks, ConvBlock, ResidualBlock, WrapConv2d
+from .networks import Ensemble, Explanation, Model, Network
 
 if TYPE_CHECKING:
     from .zoo import ModelConfig

@@ -274,26 +274,20 @@ Model = Network | Ensemble
 """What `create_model` returns."""
 
 
-# Builders: the keyword options of each, less what the zoo binds, are the options of `create_model`.
+# Builders: the keyword options of each, less those that the zoo fixes, are the options of `create_model`.
 
 
-def plain_network(
-    *, stack: Stack, num_classes: int, image_size: ImageSize, in_chans: int, dropout: float = 0.0
-) -> PlainNetwork:
-    """A conventional CNN."""
-    classifier = image_classifier(
-        stack, num_classes=num_classes, image_size=image_size, in_chans=in_chans, dropout=dropout
-    )
-    return PlainNetwork((in_chans, *image_size), classifier)
+def plain_network(config: ModelConfig, *, stack: Stack, dropout: float = 0.0) -> PlainNetwork:
+    """Conventional CNN."""
+    classifier = image_classifier(stack, config.in_chans, config.num_classes, config.image_size, dropout=dropout)
+    return PlainNetwork((config.in_chans, *config.image_size), classifier)
 
 
 def polar_network(
+    config: ModelConfig,
     *,
     stack: Stack,
     origin: Origin,
-    num_classes: int,
-    image_size: ImageSize,
-    in_chans: int,
     angles: int | None = None,
     radii: int | None = None,
     r_min_px: float = 1.0,
@@ -310,44 +304,34 @@ def polar_network(
 ) -> PolarNetwork:
     """PTN (learned origin) and PCNN (the centre of the image).
 
-    By default the polar image has the size of the image, with stack L twice the angles.
-
     Args:
+        angles: By default the height of the image, with stack L twice the height.
+        radii: By default the width of the image.
         origin_jitter_px: By default 2 for a learned origin.
         wrap: Whether convolutions wrap around the angle.
         upright: Let the logits depend on the rotation of the object, for upright images: see `RowHead`.
     """
+    channels, (height, width) = config.in_chans, config.image_size
     predictor = None
     if origin == "learned" and stack == "resnet32":
-        body = Blocks(ConvBlock(in_chans, 16), *residual_stage(16, 16, 4, stride=2))
+        body = Blocks(ConvBlock(channels, 16), *residual_stage(16, 16, 4, stride=2))
         predictor = OriginPredictor(body, 16, heatmap=heatmap, origin_turns=origin_turns)
     elif origin == "learned":
-        predictor = default_predictor(in_chans, image_size, heatmap=heatmap, origin_turns=origin_turns)
-    height, width = image_size
-    grid = PolarGrid(
-        angles if angles is not None else 2 * height if stack == "l" else height,
-        width if radii is None else radii,
-        r_min_px=r_min_px,
-        r_max_px=r_max_px,
-        law=law,
-    )
+        predictor = default_predictor(channels, (height, width), heatmap=heatmap, origin_turns=origin_turns)
+    if angles is None:
+        angles = 2 * height if stack == "l" else height
     transformer = PolarTransformer(
-        grid,
+        PolarGrid(angles, width if radii is None else radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
         predictor,
         origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,
     )
+    rows = angles if upright else None
     classifier = image_classifier(
-        stack,
-        num_classes=num_classes,
-        image_size=image_size,
-        in_chans=in_chans,
-        wrap=wrap,
-        dropout=dropout,
-        rows=grid.angles if upright else None,
+        stack, channels, config.num_classes, (height, width), wrap=wrap, dropout=dropout, rows=rows
     )
-    return PolarNetwork((in_chans, *image_size), transformer, classifier)
+    return PolarNetwork((channels, height, width), transformer, classifier)
 
 
 def default_jitter(origin: Origin) -> float:
@@ -356,44 +340,37 @@ def default_jitter(origin: Origin) -> float:
 
 
 def spatial_network(
+    config: ModelConfig,
     *,
     stack: Stack,
-    num_classes: int,
-    image_size: ImageSize,
-    in_chans: int,
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     dropout: float = 0.0,
 ) -> SpatialNetwork:
-    """A spatial transformer network over similarities. The localizer has four blocks of stride 2 and 20 hidden units."""
-    height, width = image_size
-    blocks = [ConvBlock(c, 20, stride=2) for c in (in_chans, 20, 20, 20)]
-    hidden = nn.Linear(20 * -(-height // 16) * -(-width // 16), 20)
+    """Spatial transformer network over SIM(2). Its localizer has four blocks of stride 2 and 20 hidden units."""
+    channels, (height, width) = config.in_chans, config.image_size
+    blocks = [ConvBlock(c, 20, stride=2) for c in (channels, 20, 20, 20)]
+    hidden = nn.Linear(20 * math.ceil(height / 16) * math.ceil(width / 16), 20)
     pose = nn.Linear(20, 4)
     nn.init.zeros_(pose.weight)
     nn.init.zeros_(pose.bias)
     localizer = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
     transformer = SpatialTransformer(localizer, mode=mode, padding_mode=padding_mode)
-    classifier = image_classifier(
-        stack, num_classes=num_classes, image_size=image_size, in_chans=in_chans, dropout=dropout
-    )
-    return SpatialNetwork((in_chans, *image_size), transformer, classifier)
+    classifier = image_classifier(stack, channels, config.num_classes, (height, width), dropout=dropout)
+    return SpatialNetwork((channels, height, width), transformer, classifier)
 
 
-def voxel_network(
-    *, num_classes: int, image_size: ImageSize, in_chans: int, dropout: float = 0.0
-) -> PlainNetwork:
+def voxel_network(config: ModelConfig, *, dropout: float = 0.0) -> PlainNetwork:
     """The classifier of the cylindrical network on the voxels themselves: (N, C, size, size, size)."""
-    classifier = voxel_classifier("plain", num_classes=num_classes, in_chans=in_chans, dropout=dropout)
-    return PlainNetwork((in_chans, *_cube(image_size)), classifier)
+    size = _cube_size(config)
+    classifier = voxel_classifier("plain", config.in_chans, config.num_classes, dropout=dropout)
+    return PlainNetwork((config.in_chans, size, size, size), classifier)
 
 
 def cylindrical_network(
+    config: ModelConfig,
     *,
     stack: VoxelStack,
-    num_classes: int,
-    image_size: ImageSize,
-    in_chans: int,
     origin: Origin = "learned",
     angles: int | None = None,
     radii: int | None = None,
@@ -405,14 +382,15 @@ def cylindrical_network(
     wrap: bool = True,
     dropout: float = 0.0,
 ) -> PolarNetwork:
-    """The cylindrical network: voxels (N, C, size, size, size) -> (N, num_classes).
+    """Cylindrical network: voxels (N, C, size, size, size) -> (N, num_classes).
 
-    The axis predictor has four blocks of 5×5 over the slices as channels, with stride 2 before residual blocks.
+    The axis predictor has four blocks of 5×5 over the slices as channels, the first of stride 2 before residual
+    blocks.
     """
-    size, *_ = cube = _cube(image_size)
+    size, channels = _cube_size(config), config.in_chans
     predictor = None
     if origin == "learned":
-        widths = pairwise((in_chans * size, 32, 16, 8, 4))
+        widths = pairwise((channels * size, 32, 16, 8, 4))
         strides = (1 if stack == "plain" else 2, 1, 1, 1)
         blocks = [ConvBlock(c, d, kernel=5, stride=s) for (c, d), s in zip(widths, strides, strict=True)]
         predictor = OriginPredictor(Blocks(*blocks), 4, heatmap=heatmap)
@@ -426,12 +404,12 @@ def cylindrical_network(
         origin_jitter_px=origin_jitter_px,
         mode=mode,
     )
-    classifier = voxel_classifier(stack, num_classes=num_classes, in_chans=in_chans, wrap=wrap, dropout=dropout)
-    return PolarNetwork((in_chans, *cube), transformer, classifier)
+    classifier = voxel_classifier(stack, channels, config.num_classes, wrap=wrap, dropout=dropout)
+    return PolarNetwork((channels, size, size, size), transformer, classifier)
 
 
-def _cube(image_size: ImageSize) -> tuple[int, int, int]:
-    size = image_size[0]
-    if image_size != (size, size):
-        raise InputError(f"a network for voxels takes cubes: give image_size as one number, not {image_size}")
-    return size, size, size
+def _cube_size(config: ModelConfig) -> int:
+    size, other = config.image_size
+    if size != other:
+        raise InputError(f"a network for voxels takes cubes: give image_size as one number; got {size, other}")
+    return size

@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from ..geometry import Law, Mode, PaddingMode, PolarGrid
 from ..layers import HeatmapActivation, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork, default_jitter
-from .turning import CannotTurnError, Turn, can_run, measure_stride, position_parameter
+from .rotation_check import NotEquivariantError, RotationCheck, can_run, measure_stride, position_parameter
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
@@ -29,8 +28,8 @@ PLAIN_PREFIX = "timm-plain:"
 class Layout:
     """Size of the polar images of a backbone.
 
-    Rolling them by a multiple of `stride` rows rolls the feature maps of `feature_layer`, the last ones, exactly and
-    does not change the logits.
+    Rolling them by a multiple of `stride` rows rolls the feature maps of `feature_layer`, the last ones, exactly
+    and does not change the logits.
     """
 
     angles: int
@@ -100,6 +99,7 @@ def polarize(
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
+    arguments = dict(locals())
     if not isinstance(backbone, nn.Module):
         raise InputError(f"polarize takes a torch.nn.Module; got {type(backbone).__name__}")
     check_choice("origin", origin, ("learned", "center"))
@@ -112,10 +112,10 @@ def polarize(
     if layout is None:
         try:
             layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
-        except CannotTurnError as error:
+        except NotEquivariantError as error:
             if (embedding := position_parameter(wrapped)) is None:
                 raise
-            raise CannotTurnError(
+            raise NotEquivariantError(
                 f"cannot polarize {type(backbone).__name__}: {embedding} is a position embedding, which is not "
                 "equivariant to rotation; use a backbone without one"
             ) from error
@@ -129,6 +129,13 @@ def polarize(
     )
     network = PolarizedNetwork((in_chans, *size), transformer, wrapped, layout)
     normalize_as_trained(network, backbone)
+    if (architecture := _timm_architecture(backbone, in_chans)) is not None:
+        parameters = inspect.signature(polarize).parameters
+        fixed = ("backbone", "image_size", "in_chans", "layout")
+        options = {k: v for k, v in arguments.items() if k not in fixed and v != parameters[k].default}
+        num_classes: Any = backbone.num_classes
+        options["layout"] = asdict(layout)
+        network.config = ModelConfig(PREFIX + architecture, num_classes, size, in_chans, options)
     return network.to(example.device, example.dtype).train(backbone.training)
 
 
@@ -177,8 +184,8 @@ def find_layout(
             rows = angles
         elif angles is not None and stride > least:
             break
-        turn = Turn(wrapped, in_chans, (rows, width), stride)
-        feature_layer = turn.find_features()
+        check = RotationCheck(wrapped, in_chans, (rows, width), stride)
+        feature_layer = check.feature_layer()
         if feature_layer is None:
             continue
         if angles not in (None, rows):
@@ -187,9 +194,9 @@ def find_layout(
                 f"and at least {2 * stride}; got {angles}: take {stride * max(2, round(angles / stride))}"
             )
         return Layout(rows, columns, stride, feature_layer)
-    raise CannotTurnError(
-        f"cannot polarize {kind}: it does not turn with the angle from {turn.find_breach()}; padding in a forward, "
-        "position embeddings and layers over flattened space cannot wrap around"
+    raise NotEquivariantError(
+        f"cannot polarize {kind}: it is not equivariant to rotation from {check.failing_layer()} on; padding in a "
+        "forward, position embeddings and layers over flattened space cannot wrap around the angle"
     )
 
 
@@ -238,47 +245,23 @@ def check_timm(name: str) -> None:
     _find_timm(name.partition(":")[2].partition(".")[0])
 
 
-def timm_options(name: str) -> list[str]:
-    """Options of a network of timm: those of `polarize`, or of `plain_timm_network`."""
-    function: Callable[..., Network] = polarize if name.startswith(PREFIX) else plain_timm_network
-    fixed = ("backbone", "architecture", "num_classes", "image_size", "in_chans", "tag")
-    return [option for option in inspect.signature(function).parameters if option not in fixed]
+def timm_builder(name: str) -> Callable[..., Network]:
+    """The function that makes a network of a backbone of timm; its keyword options are those of the network."""
+    return polarize if name.startswith(PREFIX) else plain_backbone
 
 
-def timm_builder(name: str, tag: str | None = None) -> Callable[..., Network]:
-    """The function that builds a network of timm, with new weights or with those of timm under `tag`."""
-    prefix, _, architecture = name.partition(":")
-    return partial(timm_network if f"{prefix}:" == PREFIX else plain_timm_network, architecture, tag=tag)
+def timm_network(config: ModelConfig, *, tag: str | None = None, **options: Any) -> Network:
+    """The network of timm in a configuration, with new weights or with those that timm has under `tag`."""
+    backbone = _timm_backbone(config.name.partition(":")[2], config.num_classes, config.in_chans, tag)
+    return timm_builder(config.name)(backbone, image_size=config.image_size, in_chans=config.in_chans, **options)
 
 
-def timm_network(
-    architecture: str,
-    *,
-    num_classes: int,
-    image_size: tuple[int, int],
-    in_chans: int,
-    tag: str | None = None,
-    layout: Layout | None = None,
-    **options: Any,
-) -> PolarizedNetwork:
-    """A polarized network of timm."""
-    backbone = _timm_backbone(architecture, num_classes, in_chans, tag)
-    return polarize(backbone, image_size=image_size, in_chans=in_chans, layout=layout, **options)
-
-
-def plain_timm_network(
-    architecture: str,
-    *,
-    num_classes: int,
-    image_size: tuple[int, int],
-    in_chans: int,
-    tag: str | None = None,
-    upsample: float = 1.0,
+def plain_backbone(
+    backbone: nn.Module, *, image_size: tuple[int, int], in_chans: int, upsample: float = 1.0
 ) -> BackboneNetwork:
     """A network of timm on images enlarged `upsample` times, for images smaller than it is designed for."""
     if not upsample >= 1:
         raise InputError(f"upsample must be at least 1; got {upsample}")
-    backbone = _timm_backbone(architecture, num_classes, in_chans, tag)
     network = BackboneNetwork((in_chans, *image_size), backbone, upsample)
     normalize_as_trained(network, backbone)
     return network
@@ -309,3 +292,20 @@ def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str 
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(f"timm could not create {name}: {reason}") from error
     return backbone
+
+
+def _timm_architecture(backbone: nn.Module, in_chans: int) -> str | None:
+    """Name of the architecture of timm that a backbone is, or None if timm would build another one by that name."""
+    config = getattr(backbone, "pretrained_cfg", None)
+    architecture = config.get("architecture") if isinstance(config, Mapping) else None
+    if not isinstance(architecture, str) or not hasattr(backbone, "num_classes"):
+        return None
+    try:
+        with torch.device("meta"):
+            same = _timm_backbone(architecture, backbone.num_classes, in_chans, None)  # type: ignore[arg-type]
+    except InputError:
+        return None
+    shapes = [{key: value.shape for key, value in network.state_dict().items()} for network in (backbone, same)]
+    # dropout does not matter for a network that is loaded
+    layers = [[line for line in str(network).splitlines() if "drop" not in line] for network in (backbone, same)]
+    return architecture if shapes[0] == shapes[1] and layers[0] == layers[1] else None

@@ -1,9 +1,10 @@
-"""The networks by name, and reading and writing their weights."""
+"""The networks by name, and files of their weights."""
 
 import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -19,7 +20,7 @@ from ..errors import InputError, nothing_at, unknown_name
 from ..files import read_tensors, save_tensors
 from . import networks
 from .networks import Ensemble, Model, ModelConfig, Network
-from .polarize import PolarizedNetwork, is_timm, timm_builder, timm_options
+from .polarize import PolarizedNetwork, is_timm, timm_builder, timm_network
 
 if TYPE_CHECKING:
     from .export import OnnxModel
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 WEIGHTS = Path(__file__).parent / "weights"
 DEFAULT_TAG = "rotmnist"
 
-# options of the origin predictor, hidden in networks without one
+# hides the options of the origin predictor in networks without one
 _NO_PREDICTOR: dict[str, Any] = {"heatmap": "linear", "origin_turns": 1}
 
 _BUILDERS: dict[str, Callable[..., Network]] = {
@@ -48,32 +49,28 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
 }
 # members of each ensemble; an option goes to every member that has it
 _ENSEMBLES: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}
-# names that other libraries use for arguments of `create_model`
-_OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans", "num_channels": "in_chans"}
-# metadata of a single run, which do not hold for an ensemble of several
+# names of arguments in other libraries
+_OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans"}
+# metadata of a member that do not hold for its ensemble
 _OF_ONE_RUN = ("recipe", "seed", "test_error")
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names of the networks that match a pattern such as "ptn*"."""
+    """Returns the names of the networks that match a pattern such as "ptn*"."""
     return sorted(name for name in (*_BUILDERS, *_ENSEMBLES) if fnmatch(name, pattern))
 
 
 def list_pretrained(pattern: str = "*") -> list[str]:
-    """Names of the released weights, as "model.tag", that match a pattern."""
+    """Returns the names of the released weights, as "model.tag", that match a pattern."""
     return sorted(path.stem for path in WEIGHTS.glob("*.safetensors") if fnmatch(path.stem, pattern))
 
 
 def list_options(name: str) -> list[str]:
-    """Names of the options that `create_model(name)` takes besides the number of classes, image size and channels."""
-    name = name.partition(".")[0]
-    if name in _ENSEMBLES:
-        return list_options(_ENSEMBLES[name][0])
-    if is_timm(name):
-        return timm_options(name)
-    builder = _builder(name)
-    bound = builder.keywords if isinstance(builder, partial) else {}
-    fixed = {"num_classes", "image_size", "in_chans", *bound}
+    """Returns the names of the options of `create_model(name)` besides the sizes."""
+    builder = _builder(name.partition(".")[0])
+    fixed = {"config", "backbone", "image_size", "in_chans"}
+    if isinstance(builder, partial):
+        fixed |= builder.keywords.keys()
     return [option for option in inspect.signature(builder).parameters if option not in fixed]
 
 
@@ -86,21 +83,23 @@ def create_model(
     image_size: int | tuple[int, int] | None = None,
     **options: Any,
 ) -> Model:
-    """Returns the network `name`: images in [0, 1] (N, C, H, W) -> logits (N, num_classes).
+    """Returns the network `name`: images (N, C, H, W), floats in [0, 1] -> logits (N, num_classes).
 
-    With pretrained weights it is in evaluation mode; what is None is taken from the weights.
+    With pretrained weights the network is in evaluation mode, and sizes and options that are not given are those of
+    the weights. A polarized network of timm is "timm:resnet18" (see `polarize`); "timm-plain:resnet18" is the
+    network of timm itself.
 
     Args:
-        name: One of `list_models()`; with a tag, "ptn_b.rotmnist", weights are loaded. "timm:resnet18" is any
-            convolutional architecture of timm, polarized (see `polarize`), "timm-plain:resnet18" any as it is.
-        pretrained: True for the default weights of the network, a tag of `list_pretrained()` or of timm, or the path
-            of a file that `save_weights` wrote.
-        num_classes: By default 10; 0 removes the head and returns pooled features. A number other than that of the
-            weights gives a newly initialized head.
+        name: One of `list_models()`, or one of `list_pretrained()`, such as "ptn_b.rotmnist".
+        pretrained: True for the default weights of the network, a tag, or a file that `save_weights` wrote.
+        num_classes: By default 10. With 0 the network has no head and returns pooled features. If the weights have
+            another number of classes, the head is newly initialized.
         in_chans: By default 1.
-        image_size: Pixels, or (H, W); for voxels the side of the cube. By default 28. Weights for another size are
-            loaded as a starting point for training.
+        image_size: Pixels, or (H, W); of voxels the side of the cube. By default 28.
         options: See `list_options(name)`.
+
+    Raises:
+        InputError: A name, tag, size or option is unknown or invalid, or the weights do not fit.
     """
     if not isinstance(name, str):
         raise InputError(f"name must be a string, one of {', '.join(list_models())}; got {name!r}")
@@ -108,84 +107,81 @@ def create_model(
     if tag and pretrained in (None, False, True):
         pretrained = tag
     _check_options(name, options)
-    sizes: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans}
-    if image_size is not None:
-        sizes["image_size"] = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
-    sizes = {key: value for key, value in sizes.items() if value is not None}
+    changes: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans, "image_size": image_size}
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if "image_size" in changes and not isinstance(image_size, tuple | list):
+        changes["image_size"] = (image_size, image_size)
+    if _is_path(pretrained):
+        return _load_file(Path(str(pretrained)), name, changes, options)
+    config = build_dataclass(ModelConfig, {"name": name, **changes, "options": options})
     if pretrained is None or pretrained is False:
-        return build(build_dataclass(ModelConfig, {"name": name, **sizes, "options": options}))
-    if not _is_path(pretrained):
-        if is_timm(name):
-            config = build_dataclass(ModelConfig, {"name": name, **sizes, "options": options})
-            return build(config, timm_tag="" if pretrained is True else str(pretrained)).eval()
-        tag = _default_tag(name) if pretrained is True else str(pretrained)
-        if name in _ENSEMBLES:
-            return _released_ensemble(name, tag, sizes, options)
-        pretrained = _released_file(name, tag)
-    return _from_file(Path(str(pretrained)), name, sizes, options)
+        return build(config)
+    if is_timm(name):
+        return build(config, tag="" if pretrained is True else str(pretrained)).eval()
+    tag = _default_tag(name) if pretrained is True else str(pretrained)
+    if name in _ENSEMBLES:
+        return _build_ensemble(name, tag, changes, options).eval()
+    path = WEIGHTS / f"{name}.{tag}.safetensors"
+    if not path.is_file():
+        raise InputError(f"no pretrained weights {name}.{tag}; available: {', '.join(list_pretrained())}")
+    return _load_file(path, name, changes, options)
 
 
 def load_model(source: str | Path, *, revision: str | None = None) -> "Model | OnnxModel":
     """Returns a trained network in evaluation mode, with its `classes` and `metadata`.
 
     Args:
-        source: A released tag ("ptn_b.rotmnist"), a `.safetensors` file, an `.onnx` file, the folder of a run or one
-            that `save_pretrained` wrote, or "user/name" on the Hugging Face Hub.
+        source: A released tag ("ptn_b.rotmnist"), a `.safetensors` or `.onnx` file, the folder of a run or one that
+            `save_pretrained` wrote, or "user/name" on the Hugging Face Hub.
         revision: A branch, tag or commit on the Hub.
     """
-    path = Path(source)
+    path, text = Path(source), str(source)
     if path.suffix == ".onnx":
         from .export import OnnxModel
 
         return OnnxModel(path).eval()
     if path.is_dir():
-        return _from_file(_weights_in(path))
-    if path.suffix == ".safetensors" or path.is_file() or isinstance(source, Path):
-        return _from_file(path)
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source):
+        return _load_file(_weights_in(path))
+    if path.suffix == ".safetensors" or path.exists():
+        return _load_file(path)
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text):
         from .hub import download
 
-        return _from_file(download(source, revision=revision))
-    name, dot, tag = source.partition(".")
+        return _load_file(download(text, revision=revision))
+    name, dot, tag = text.partition(".")
     if dot and (name in list_models() or is_timm(name)):
         return create_model(name, pretrained=tag)
     raise InputError(
-        f"no model at {source}: expected a .safetensors or .onnx file, the folder of a run, user/name on the Hub, or "
-        f"one of {', '.join(list_pretrained())}"
+        f"no model at {source}: expected a .safetensors or .onnx file, the folder of a run, user/name on the Hub, "
+        f"or one of {', '.join(list_pretrained())}"
     )
 
 
 def save_weights(
     model: Model, path: str | Path, *, half: bool = False, metadata: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a model with its configuration, classes and metadata as a safetensors file.
+    """Write the weights, configuration, classes and metadata of a model as a safetensors file.
 
     Args:
         half: Store floats as float16, except for tensors with values that float16 cannot represent.
         metadata: JSON-like values in addition to `model.metadata`.
     """
+    texts = encode_metadata(model, metadata)
     tensors = model.state_dict()
-    if half:
-        tensors = {key: _to_half(value) for key, value in tensors.items()}
-    save_tensors(Path(path), tensors, encode_metadata(model, metadata))
+    save_tensors(Path(path), {k: _to_half(v) for k, v in tensors.items()} if half else tensors, texts)
 
 
-def build(config: ModelConfig, *, timm_tag: str | None = None) -> Model:
-    """Returns the model of a configuration, newly initialized, or with the weights of timm under a tag."""
-    sizes = {key: getattr(config, key) for key in ("num_classes", "image_size", "in_chans")}
-    model: Model
+def build(config: ModelConfig, *, tag: str | None = None) -> Model:
+    """Returns the model of a configuration with new weights, or with those that timm has under `tag`."""
     if config.name in _ENSEMBLES:
-        if config.num_classes == 0:
-            raise InputError(f"{config.name} is an ensemble of predictions: num_classes must be at least 1")
-        members = []
-        for name in _ENSEMBLES[config.name]:
-            members.append(_BUILDERS[name](**sizes, **_check_options(name, _options_of(name, config.options))))
-        model = Ensemble(members)
+        sizes = {key: getattr(config, key) for key in ("num_classes", "in_chans", "image_size")}
+        return _build_ensemble(config.name, None, sizes, config.options)
+    options = _check_options(config.name, config.options)
+    if is_timm(config.name):
+        model = timm_network(config, tag=tag, **options)
     else:
-        options = _check_options(config.name, config.options)
-        builder = timm_builder(config.name, timm_tag) if is_timm(config.name) else _builder(config.name)
-        model = builder(**sizes, **options)
-    if isinstance(model, PolarizedNetwork):  # a layout that was found once is not searched again
+        model = _builder(config.name)(config, **options)
+    if isinstance(model, PolarizedNetwork):  # loading the network does not repeat the search for its layout
         config = replace(config, options={**config.options, "layout": asdict(model.layout)})
     model.config = config
     return model
@@ -198,66 +194,56 @@ def build_on_meta(name: str, **settings: Any) -> Model:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of parameters."""
+    """Returns the number of parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def config_of(model: nn.Module) -> ModelConfig:
-    """Configuration of a model that `create_model` can build."""
+    """Returns the configuration of a model that `create_model` can build."""
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig):
         raise InputError(
             f"create_model cannot build this {type(model).__name__}, so it cannot be saved with its configuration: "
-            "save its state_dict(), or polarize a network that timm names"
+            "save its state_dict(), or polarize a network by its name in timm"
         )
     return config
 
 
-def encode_metadata(model: nn.Module, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Configuration, classes and metadata of a model as strings: other values than strings are JSON."""
-    config, classes = config_of(model), getattr(model, "classes", None)
-    if classes is not None:
-        _check_classes(classes, config.num_classes)
-    values = {**getattr(model, "metadata", {}), **(metadata or {})}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-    return {
-        **texts,
-        **({} if classes is None else {"classes": json.dumps(list(classes))}),
-        "config": json.dumps(asdict(config)),
-    }
+def encode_metadata(model: Model, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Returns configuration, classes and metadata of a model as strings; what is not a string becomes JSON."""
+    values: dict[str, Any] = {**model.metadata, **(metadata or {}), "config": asdict(config_of(model))}
+    if model.classes is not None:
+        values["classes"] = list(model.classes)
+        _check_classes(model.classes, model.config, "")
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def decode_metadata(
     texts: Mapping[str, str], path: Path
 ) -> tuple[ModelConfig | None, tuple[str, ...] | None, dict[str, Any]]:
-    """Inverse of `encode_metadata`: configuration, classes and metadata; None for what is missing."""
-    values = {key: _decode(text) for key, text in texts.items()}
+    """Returns the configuration, classes and metadata that `encode_metadata` wrote to a file."""
+    values: dict[str, Any] = dict(texts)
+    for key, text in texts.items():
+        with suppress(ValueError):  # a plain string
+            values[key] = json.loads(text)
     config, classes = values.pop("config", None), values.pop("classes", None)
+    if config is not None:
+        config = build_dataclass(ModelConfig, config, f"configuration in {path}")
     if classes is not None:
         if not isinstance(classes, list):
             raise InputError(f"{path}: classes must be a list; got {classes!r}")
         classes = tuple(map(str, classes))
-    if config is not None:
-        config = build_dataclass(ModelConfig, config, f"configuration in {path}")
-        if classes is not None:
-            _check_classes(classes, config.num_classes, f"{path}: ")
+        _check_classes(classes, config, f"{path}: ")
     return config, classes, values
 
 
-def _decode(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def _check_classes(classes: tuple[str, ...], config: ModelConfig | None, where: str) -> None:
+    if config is not None and len(classes) != config.num_classes:
+        raise InputError(f"{where}the model has {config.num_classes} classes; got {len(classes)} names")
 
 
-def _check_classes(classes: tuple[str, ...], count: int, where: str = "") -> None:
-    if len(classes) != count:
-        raise InputError(f"{where}the model has {count} classes; got {len(classes)} names")
-
-
-def _from_file(
-    path: Path, name: str | None = None, sizes: Mapping[str, Any] | None = None, options: Any = None
+def _load_file(
+    path: Path, name: str | None = None, changes: Mapping[str, Any] | None = None, options: Any = None
 ) -> Model:
     """The model in a weights file, with other sizes and options where they are given."""
     tensors, texts = read_tensors(path, "weights file")
@@ -266,11 +252,11 @@ def _from_file(
         raise InputError(f"{path} has no model configuration: was it written by ptn?")
     if name not in (None, saved.name):
         raise InputError(f"{path.name} has weights of {saved.name}, not of {name}")
-    inherited = dict(saved.options)
-    if options or (sizes and sizes.keys() - {"num_classes"}):
+    changes, inherited = changes or {}, dict(saved.options)
+    if options or changes.keys() - {"num_classes"}:
         inherited.pop("layout", None)  # it depends on the size of the images
-    changes = {**(sizes or {}), "options": {**inherited, **(options or {})}}
-    model = build(build_dataclass(ModelConfig, {**asdict(saved), **changes}, f"configuration in {path}"))
+    values = {**asdict(saved), **changes, "options": {**inherited, **(options or {})}}
+    model = build(build_dataclass(ModelConfig, values, f"configuration in {path}"))
     _load_state(model, tensors, path, saved.num_classes)
     if model.config.num_classes == saved.num_classes:
         model.classes = classes
@@ -280,36 +266,44 @@ def _from_file(
 
 
 def _load_state(model: Model, tensors: dict[str, Tensor], path: Path, saved_classes: int) -> None:
-    """Load the tensors of a weights file; a head for another number of classes stays as it is initialized."""
+    """Load the tensors of a file; a head for another number of classes remains newly initialized."""
     state, num_classes = model.state_dict(), model.config.num_classes
     for key, value in state.items():
         saved = tensors.get(key)
         if saved is not None and saved.shape == value.shape:
             continue
-        same_input = saved is None and saved_classes == 0 or saved is not None and saved.shape[1:] == value.shape[1:]
-        if num_classes != saved_classes and value.shape[:1] == (num_classes,) and same_input:
-            tensors[key] = value
-            continue
-        problem = "is missing" if saved is None else f"has shape {tuple(saved.shape)}"
-        raise InputError(f"{path.name} does not fit this model: {key} {problem}, expected {tuple(value.shape)}")
+        same_input = saved_classes == 0 if saved is None else saved.shape[1:] == value.shape[1:]
+        if num_classes == saved_classes or value.shape[:1] != (num_classes,) or not same_input:
+            problem = "is missing" if saved is None else f"has shape {tuple(saved.shape)}"
+            raise InputError(f"{path.name} does not fit this model: {key} {problem}, not {tuple(value.shape)}")
+        tensors[key] = value
     model.load_state_dict({key: tensors[key].to(value.dtype) for key, value in state.items()})
 
 
-def _released_ensemble(name: str, tag: str, sizes: Mapping[str, Any], options: Mapping[str, Any]) -> Ensemble:
-    """An ensemble of released networks."""
-    members = []
-    for member in _ENSEMBLES[name]:
-        members.append(create_model(member, pretrained=tag, **sizes, **_options_of(member, options)))
+def _build_ensemble(name: str, tag: str | None, sizes: Mapping[str, Any], options: Mapping[str, Any]) -> Ensemble:
+    """An ensemble with new weights, or with those that all members have under `tag`."""
+    if sizes.get("num_classes") == 0:
+        raise InputError(f"{name} averages predictions: num_classes must be at least 1")
+    members: list[Network] = []
     combined: dict[str, Any] = {}
-    for member_model in reversed(members):
-        combined |= member_model.config.options
-    model = Ensemble([member for member in members if isinstance(member, Network)])
+    for member_name in _ENSEMBLES[name]:
+        known = list_options(member_name)
+        own = {key: value for key, value in options.items() if key in known}
+        member = create_model(member_name, pretrained=tag, **sizes, **own)
+        assert isinstance(member, Network)
+        members.append(member)
+        combined = {**member.config.options, **combined}
+    model = Ensemble(members)
     model.config = replace(members[0].config, name=name, options=combined)
     model.metadata = {key: value for key, value in members[0].metadata.items() if key not in _OF_ONE_RUN}
-    return model.eval()
+    return model
 
 
 def _builder(name: str) -> Callable[..., Network]:
+    """The function whose keyword options are those of a network; of an ensemble, that of its first member."""
+    name = _ENSEMBLES.get(name, (name,))[0]
+    if is_timm(name):
+        return timm_builder(name)
     if name not in _BUILDERS:
         raise unknown_name("model", name, list_models())
     return _BUILDERS[name]
@@ -317,43 +311,26 @@ def _builder(name: str) -> Callable[..., Network]:
 
 def _check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a network, checked and converted by the type hints of its builder."""
-    known = list_options(name)
     for option, ours in _OTHER_NAMES.items():
         if option in options:
-            raise InputError(f"unknown option of {name} {option!r}: ptn calls it {ours}")
-    first = _ENSEMBLES.get(name, (name,))[0]
-    return check_options(timm_builder(name) if is_timm(name) else _builder(first), options, known, f"option of {name}")
-
-
-def _options_of(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    known = list_options(name)
-    return {key: value for key, value in options.items() if key in known}
+            raise InputError(f"unknown option of {name} {option!r}: use {ours}")
+    return check_options(_builder(name), options, list_options(name), f"option of {name}")
 
 
 def _default_tag(name: str) -> str:
-    """The tag that `pretrained=True` means: rotmnist, or the only one."""
+    """The tag that `pretrained=True` stands for: that of rotmnist, or the only one."""
     members = _ENSEMBLES.get(name, (name,))
-    tags = [{full.partition(".")[2] for full in list_pretrained(f"{member}.*")} for member in members]
-    common = sorted(set.intersection(*tags))
-    if DEFAULT_TAG in common:
-        return DEFAULT_TAG
-    if len(common) != 1:
-        raise InputError(f"{name} has no default weights; pretrained takes one of these tags: {', '.join(common) or 'none'}")
-    return common[0]
+    tags = set.intersection(*({full.partition(".")[2] for full in list_pretrained(f"{m}.*")} for m in members))
+    if DEFAULT_TAG not in tags and len(tags) != 1:
+        raise InputError(f"{name} has no default weights; its tags are: {', '.join(sorted(tags)) or 'none'}")
+    return DEFAULT_TAG if DEFAULT_TAG in tags else tags.pop()
 
 
-def _is_path(pretrained: bool | str | Path) -> bool:
-    if isinstance(pretrained, bool):
+def _is_path(pretrained: bool | str | Path | None) -> bool:
+    if pretrained is None or isinstance(pretrained, bool):
         return False
     path = Path(pretrained)
     return path.suffix == ".safetensors" or len(path.parts) > 1
-
-
-def _released_file(name: str, tag: str) -> Path:
-    path = WEIGHTS / f"{name}.{tag}.safetensors"
-    if not path.is_file():
-        raise InputError(f"no pretrained weights {name}.{tag}; available: {', '.join(list_pretrained())}")
-    return path
 
 
 def _weights_in(folder: Path) -> Path:
