@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,7 +47,7 @@ def evaluate_ensemble(
     members = [read_records(folder / "result.jsonl")[0] for folder in folders]
     records = []
     for spec in ensemble.evaluations:
-        tta = {"rotations": spec.rotations, "origins": spec.origins}
+        tta: Any = {"rotations": spec.rotations, "origins": spec.origins}
         members_scores = [scores(model, test, precision=first.precision, **tta) for model in models]
         result = evaluate(ensemble_scores(members_scores), test)
         records.append(

@@ -42,11 +42,11 @@ def _of_origins(model: Model, recipe: Recipe, test: Dataset) -> dict[str, Any]:
             "origin_from_middle_px": _rounded(offsets.mean(dim=0).tolist(), 3),
             "origin_deviation_px": _rounded(offsets.std(dim=0, correction=0).tolist(), 3),
         }
-    sets = {"": test}
+    sets: dict[str, Dataset | VoxelDataset] = {"": test}
     if test.meta.get("clutter"):
         spec = replace(recipe.data, options={**recipe.data.options, "clutter": 0})
         sets["_without_clutter"] = load_split(spec, spec.test, seed=recipe.seed)
-    metrics = {}
+    metrics: dict[str, float] = {}
     for suffix, dataset in sets.items():
         median, p90 = _rounded(origin_error_px(model, dataset), 3)
         metrics |= {f"origin_error_px_median{suffix}": median, f"origin_error_px_p90{suffix}": p90}

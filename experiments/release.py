@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -126,12 +126,12 @@ def _load(run: str) -> Model:
     return model
 
 
-def _test(path: Path, metadata: Mapping[str, object], device: str) -> float:
+def _test(path: Path, metadata: Mapping[str, Any], device: str) -> float:
     """Returns the test error of a weights file, which must be that of its run."""
     model = ptn.load_model(path)
-    test = ptn.load_dataset(str(metadata["dataset"]), "test", **dict(metadata.get("dataset_options") or {}))
+    test = ptn.load_dataset(metadata["dataset"], "test", **metadata.get("dataset_options", {}))
     error = evaluate(model, match_classes(test, model.classes or test.classes), device=choose_device(device)).error
-    expected = float(str(metadata["test_error"]))
+    expected = float(metadata["test_error"])
     if not abs(error - expected) <= TOLERANCE:
         raise InputError(f"the error is {error:.2f}% with weights in float16, but {expected:.2f}% in its record")
     return error

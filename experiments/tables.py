@@ -214,7 +214,7 @@ def _mean_metrics(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _class_accuracy(record: Record) -> float:
-    value = record.metrics.get("class_accuracy")
+    value: Any = record.metrics.get("class_accuracy")
     if not _is_number(value):
         raise InputError(f"run {record.run}: the metrics must have 'class_accuracy', a number in %")
     return float(value)

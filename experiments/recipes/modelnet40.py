@@ -7,8 +7,8 @@ adds mirroring, dropout and label smoothing.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ptn.data.augment import AugmentSpec
 from ptn.training.recipe import (
-    AugmentSpec,
     DataSpec,
     EvaluationSpec,
     ModelSpec,

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ptn.data.augment import AugmentSpec
 from ptn.training.recipe import (
-    AugmentSpec,
     DataSpec,
     EvaluationSpec,
     ModelSpec,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, OptimizerSpec, Recipe, ScheduleSpec
+from ptn.data.augment import AugmentSpec
+from ptn.training.recipe import DataSpec, ModelSpec, OptimizerSpec, Recipe, ScheduleSpec
 
 from .base import FORMS, EnsembleRecipe, Form, evaluations
 
