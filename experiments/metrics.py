@@ -10,21 +10,28 @@ from ptn.data.dataset import subset
 from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px, origin_offsets_px
 from ptn.layers import PolarTransformer
 from ptn.models import Model
-from ptn.training.recipe import Recipe
+from ptn.training.recipe import EvaluationSpec, Recipe
 from ptn.training.session import load_split
 
 ANGLE_STRIDE = 10
 """Accuracy by angle on SVHN is measured on every tenth test digit."""
 
 
-def extra_metrics(model: Model, recipe: Recipe, test: Dataset | VoxelDataset) -> dict[str, Any]:
-    """Returns the metrics that tables and figures use; the `extra_metrics` of a training session."""
+def extra_metrics(
+    model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
+) -> dict[str, Any]:
+    """Returns the metrics that tables and figures use; the `extra_metrics` of a training session.
+
+    With test-time augmentation, these are only the accuracies on shapes with a mesh.
+    """
     metrics: dict[str, Any] = {}
+    if "from_points" in test.meta:
+        metrics |= _of_meshes(model, recipe, test, evaluation)
+    if (evaluation.rotations, evaluation.origins) != (1, 1):
+        return metrics
     if isinstance(test, VoxelDataset):
         curve = accuracy_by_angle(model, test, precision=recipe.precision)
         metrics |= {"azimuth_deg": list(ANGLES), "azimuth_accuracy": _rounded(curve, 2)}
-        if "from_points" in test.meta:
-            metrics |= _of_meshes(model, recipe, test)
     else:
         transformer = getattr(model, "transformer", None)
         if isinstance(transformer, PolarTransformer) and transformer.predictor is not None and len(test):
@@ -68,10 +75,12 @@ def _by_angle(model: Model, recipe: Recipe) -> dict[str, Any]:
     return {"angle_deg": list(ANGLES), "angle_count": len(some), "angle_accuracy": _rounded(curve, 2)}
 
 
-def _of_meshes(model: Model, recipe: Recipe, test: VoxelDataset) -> dict[str, Any]:
+def _of_meshes(
+    model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
+) -> dict[str, Any]:
     """Returns the accuracies without the shapes that have no mesh and are voxelized from points."""
     meshes = subset(test, (~test.meta["from_points"]).nonzero()[:, 0])
-    result = evaluate(model, meshes, precision=recipe.precision)
+    result = evaluate(model, meshes, rotations=evaluation.rotations, precision=recipe.precision)
     return {
         "mesh_count": result.n,
         "mesh_class_accuracy": round(result.class_accuracy, 4),

@@ -32,7 +32,7 @@ from .records import Record, append_records, git_commit, merge_records, read_rec
 from .trainer import Progress, Run, RunData, build_model, channel_statistics, prepare_device
 
 AnyDataset = Dataset | VoxelDataset
-ExtraMetrics = Callable[[Model, Recipe, AnyDataset], dict[str, Any]]
+ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SessionOptions:
         checkpoint_every: Number of epochs between checkpoints.
         fused: See `Run`.
         results: A second file that records are appended to.
-        extra_metrics: Returns further metrics of a trained model, for records without test-time augmentation.
+        extra_metrics: Returns further metrics of a trained model for the record of an evaluation.
     """
 
     folder: Path = Path("runs")
@@ -288,8 +288,8 @@ class _Session:
             tta = (evaluation.rotations, evaluation.origins)
             if tta not in results:
                 results[tta] = evaluate_run(recipe, model, test, *tta)
-                if tta == (1, 1) and self.options.extra_metrics is not None:
-                    results[tta]["metrics"] |= self.options.extra_metrics(model, recipe, test)
+                if self.options.extra_metrics is not None:
+                    results[tta]["metrics"] |= self.options.extra_metrics(model, recipe, test, evaluation)
             yield {**results[tta], **vars(evaluation)}
 
     def _write(self, records: Sequence[Record], folder: Path) -> None:
