@@ -39,9 +39,9 @@ browser: $(MARK)-dev
 screenshot: browser
 	PTN_SCREENSHOT=docs/images/demo.webp $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
 
-## tables: those inside README and docs, from results/
+## tables: those inside README and docs, from experiments/results/
 tables: $(MARK)-dev
-	$(BIN)/ptn report --page README.md --page docs/results/rotmnist.md --page docs/sim2mnist.md --page docs/results/mnist-variants.md --page docs/results/modelnet40.md --page docs/results/svhn.md
+	$(BIN)/python -m experiments report $(foreach page,$(shell grep -rl '^<!-- report:' README.md docs),--page $(page))
 
 ## docs: the documentation as a site, into site/; links and references that lead nowhere are errors
 docs: $(MARK)-dev
