@@ -19,7 +19,7 @@ Dims = Literal[2, 3]
 class _Wrapping:
     """Mixin of a convolution: circular padding along the first spatial axis, zeros along the others."""
 
-    padding: tuple[int, ...]
+    padding: str | tuple[int, ...]
 
     def __init__(
         self,
@@ -47,11 +47,6 @@ class _Wrapping:
             raise InputError(f"expected a batch of {len(self.padding)}-D images; got shape {tuple(x.shape)}")
         x = wrap_angle(x, self.wrapped)
         return super().forward(F.pad(x, self.zeros) if self.zeros else x)  # type: ignore[misc]
-
-    def pad(self, x: Tensor) -> Tensor:
-        """Returns `x` with all the padding of the convolution."""
-        zeros = self.zeros or [side for amount in reversed(self.padding[1:]) for side in (amount, amount)]
-        return F.pad(wrap_angle(x, self.wrapped), zeros)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, wrapped={self.wrapped}"  # type: ignore[misc]

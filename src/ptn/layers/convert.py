@@ -1,8 +1,7 @@
-"""Layers of other people's networks made to wrap around the angle, in place, their weights as they are.
+"""Conversion of existing layers so that they wrap around the angle, in place, with unchanged weights.
 
-Along the angle a layer starts where it always did and goes once around: windows of K rows at stride s, the first of
-them at row -p, see rows -p … H+K-s-p of the circle and give H/s rows, whatever was padded before. Along the radius
-nothing changes.
+A converted layer covers the circle exactly once: windows of K rows at stride s, the first of them at row -p, read
+rows -p … H+K-s-p of the circle and give H/s rows, for any padding before. Nothing changes along the radius.
 """
 
 import math
@@ -18,22 +17,24 @@ from .conv import WrapConv2d
 
 _PADS = (nn.ConstantPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d)
 _POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.LPPool2d)
-# timm's layers that pad by the size of their input, as TensorFlow does, and what they are without that
+# timm's layers with TensorFlow's "same" padding, which depends on the input size, and their plain classes
 _SAME_PADDED: dict[str, type[nn.Module]] = {
     "Conv2dSame": nn.Conv2d,
     "MaxPool2dSame": nn.MaxPool2d,
     "AvgPool2dSame": nn.AvgPool2d,
 }
-# how timm's other layers say that they pad so
+# attributes with which timm's other layers switch on "same" padding
 _SAME_FLAGS = ("same_pad", "dynamic_padding")
 
 
 @dataclass(frozen=True)
 class WrapInput:
-    """What a converted layer sees in place of its input: a forward pre-hook.
+    """Forward pre-hook that pads the input of a converted layer.
 
-    `rows` of the circle before and after, cut off where negative; `columns` of `fill` left and right, or with
-    `same` = (window, stride) as many as give one column for each stride.
+    Args:
+        rows: rows of the circle before and after; a negative number crops.
+        columns: columns of `fill` left and right.
+        same: (window, stride) of "same" padding along the columns, instead of `columns`.
     """
 
     rows: tuple[int, int]
@@ -43,13 +44,21 @@ class WrapInput:
 
     def __call__(self, layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         x, *others = inputs
-        columns = self.columns if self.same is None else _same_columns(x.shape[3], *self.same)
+        columns = self.columns
+        if self.same is not None:
+            (window, stride), width = self.same, x.shape[3]
+            missing = max(0, (math.ceil(width / stride) - 1) * stride + window - width)
+            columns = (missing // 2, missing - missing // 2)
         x = wrap_angle(x, self.rows)
         return (F.pad(x, columns, value=self.fill) if any(columns) else x, *others)
 
 
 def wrap_layer(layer: Any) -> bool:
-    """Make `layer` wrap around the angle; False if it is no convolution, pooling or padding that could."""
+    """Makes a convolution, pooling or padding layer wrap around the angle; returns False for any other layer.
+
+    Raises:
+        InputError: the layer returns the indices of its maxima, which would count wrapped rows.
+    """
     if isinstance(layer, WrapConv2d) or is_wrapped(layer):
         return True
     if isinstance(layer, _PADS):
@@ -66,7 +75,7 @@ def wrap_layer(layer: Any) -> bool:
         hook = _wrap_conv(layer)
     elif isinstance(layer, _POOLS) or _is_timm(layer, "CondConv2d"):
         if getattr(layer, "return_indices", False):
-            raise InputError("returns indices, which would count the rows that were wrapped around")
+            raise InputError("returns indices, which would count wrapped rows")
         angle, radius = _pair(getattr(layer, "padding", 0))
         layer.padding = (0, radius)
         hook = WrapInput(_rows(_windows(layer)[0], angular_stride(layer), angle))
@@ -78,22 +87,21 @@ def wrap_layer(layer: Any) -> bool:
 
 
 def is_wrapped(layer: nn.Module) -> bool:
-    """Whether `wrap_layer` has made this layer see rows beyond the ends."""
+    """Returns whether `wrap_layer` has added padding to this layer."""
     return any(isinstance(hook, WrapInput) for hook in layer._forward_pre_hooks.values())
 
 
 def is_convolution(layer: nn.Module) -> bool:
-    """Whether a layer that `wrap_layer` knows is a convolution with weights."""
+    """Returns whether a layer that `wrap_layer` supports is a convolution with weights."""
     return isinstance(layer, nn.Conv2d) or _is_timm(layer, "CondConv2d")
 
 
 def angular_stride(layer: Any) -> int:
-    """By how many rows the windows of a layer that `wrap_layer` knows lie apart."""
+    """Returns the stride along the angle of a layer that `wrap_layer` supports."""
     return _strides(layer)[0]
 
 
 def _wrap_conv(conv: nn.Conv2d) -> WrapInput:
-    """A convolution of any padding, or one of its subclasses that pad by `padding`."""
     columns = (0, 0)
     if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
         left, right, top, _ = conv._reversed_padding_repeated_twice
@@ -107,7 +115,6 @@ def _wrap_conv(conv: nn.Conv2d) -> WrapInput:
 
 
 def _wrap_same_padded(layer: Any) -> WrapInput:
-    """A layer whose forward pads until there is an output for each stride of input."""
     for name, plain in _SAME_PADDED.items():
         if _is_timm(layer, name):
             layer.__class__ = plain
@@ -120,17 +127,12 @@ def _wrap_same_padded(layer: Any) -> WrapInput:
 
 
 def _rows(window: int, stride: int, top: int) -> tuple[int, int]:
-    """The rows before and after that windows need to go once around, the first of them at row -`top`."""
+    """Rows before and after that windows need to cover the circle once, the first of them at row -`top`."""
     return top, window - stride - top
 
 
-def _same_columns(width: int, window: int, stride: int) -> tuple[int, int]:
-    missing = max(0, (math.ceil(width / stride) - 1) * stride + window - width)
-    return missing // 2, missing - missing // 2
-
-
 def _windows(layer: Any) -> tuple[int, int]:
-    """How many rows and columns a layer looks at at once."""
+    """Rows and columns that one window of a layer covers, dilation included."""
     kernel, dilation = _pair(layer.kernel_size), _pair(getattr(layer, "dilation", 1))
     return dilation[0] * (kernel[0] - 1) + 1, dilation[1] * (kernel[1] - 1) + 1
 
@@ -141,12 +143,10 @@ def _strides(layer: Any) -> tuple[int, int]:
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    rows, columns = value
+    rows, columns = (value, value) if isinstance(value, int) else value
     return rows, columns
 
 
 def _is_timm(layer: nn.Module, *names: str) -> bool:
-    """Whether a layer is one of timm's, by the names of its class and bases: timm need not be installed."""
+    """Whether a layer is one of timm's, by the names of its classes: timm need not be installed."""
     return any(base.__module__.startswith("timm.") and base.__name__ in names for base in type(layer).__mro__)

@@ -76,7 +76,7 @@ class PolarTransformer(nn.Module):
         dtype = coordinate_dtype(images)
         return Location(torch.zeros(images.shape[0], 2, dtype=dtype, device=images.device), None)
 
-    def sample(self, images: Tensor, origin: Tensor, *, check_finite: bool = True) -> Tensor:
+    def sample(self, images: Tensor, origin: Tensor, *, check_origin: bool = True) -> Tensor:
         """Returns the polar image around `origin`, see `polar_sample`."""
         return polar_sample(
             images,
@@ -84,7 +84,7 @@ class PolarTransformer(nn.Module):
             self.grid,
             mode=self.mode,
             padding_mode=self.padding_mode,
-            check_finite=check_finite,
+            check_origin=check_origin,
         )
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
@@ -97,7 +97,7 @@ class PolarTransformer(nn.Module):
             return self.sample(images, origin)
         predicted = self.locate(images if guide is None else guide).origin
         jittered = self.jitter(predicted, (images.shape[-2], images.shape[-1]))
-        return self.sample(images, jittered, check_finite=False)
+        return self.sample(images, jittered, check_origin=False)
 
     def extra_repr(self) -> str:
         origin = "center" if self.predictor is None else "learned"
@@ -156,7 +156,7 @@ class CylindricalTransformer(nn.Module):
         """Returns the axis of each volume as (x, y), without jitter, and its heatmap."""
         return self.polar.locate(fold_slices(volumes))
 
-    def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_finite: bool = True) -> Tensor:
+    def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_origin: bool = True) -> Tensor:
         """Returns the cylindrical image around `axis_xy`, see `cylindrical_sample`."""
         return cylindrical_sample(
             volumes,
@@ -164,7 +164,7 @@ class CylindricalTransformer(nn.Module):
             self.polar.grid,
             mode=self.polar.mode,
             padding_mode=self.polar.padding_mode,
-            check_finite=check_finite,
+            check_origin=check_origin,
         )
 
     def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
@@ -173,7 +173,7 @@ class CylindricalTransformer(nn.Module):
             return self.sample(volumes, axis_xy)
         predicted = self.locate(volumes if guide is None else guide).origin
         jittered = self.polar.jitter(predicted, (volumes.shape[3], volumes.shape[2]))
-        return self.sample(volumes, jittered, check_finite=False)
+        return self.sample(volumes, jittered, check_origin=False)
 
 
 class SpatialTransformer(nn.Module):

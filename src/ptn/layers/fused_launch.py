@@ -1,0 +1,440 @@
+"""Launches of the kernels of `block_chain`: the steps of a chain, forward and backward.
+
+Maps are (N, …, C) tensors, of images with two spatial axes or of volumes with three.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from . import fused_kernels as kernels
+
+Tensors = Sequence[Tensor]
+Ints = Sequence[int]
+Shortcut = tuple[Tensor, dict[str, int]]
+"""Maps to add before a ReLU, and the constants of `apply_norm` for them."""
+
+# elements per program of elementwise kernels
+_ELEMENTS = 2048
+# of the kernels that sum over volumes: elements per step, and the largest number of programs
+_VOLUME_ELEMENTS, _VOLUME_PROGRAMS = 4096, 2048
+# number of pixels from which larger tiles still fill a GPU
+_MANY_PIXELS = 100_000
+# of `sum_splits`: weights per program, and splits added per step
+_SUM_WIDTH, _SUM_STEP = 64, 32
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution with weights (C', *kernel, C) over maps of `size`, two or three axes."""
+
+    weight: Tensor
+    stride: tuple[int, ...]
+    wrap: bool
+    joined: bool
+    size: tuple[int, ...]
+
+    @property
+    def is_volume(self) -> bool:
+        return len(self.size) == 3
+
+    @property
+    def channels(self) -> int:
+        return self.weight.shape[0]
+
+    @property
+    def in_channels(self) -> int:
+        return self.weight.shape[-1]
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return tuple(self.weight.shape[1:-1])
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        return tuple(-(-n // step) for n, step in zip(self.size, self.stride, strict=True))
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """Padding with which the input is stored: all of it for images, wrapped rows for volumes."""
+        if self.is_volume:
+            return (self.kernel[0] // 2 if self.wrap else 0, 0, 0)
+        return tuple(k // 2 for k in self.kernel)
+
+    @property
+    def padded_size(self) -> tuple[int, ...]:
+        return tuple(n + 2 * p for n, p in zip(self.size, self.padding, strict=True))
+
+    @property
+    def gradient_padding(self) -> tuple[int, ...]:
+        """Padding with which the gradient of the output is stored, for `conv_backward_input`."""
+        if self.is_volume:
+            return (0, 0, 0)
+        return tuple(-(-p // step) for p, step in zip(self.padding, self.stride, strict=True))
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the stride does not divide the number of rows that it wraps around."""
+        return self.wrap and self.size[0] % self.stride[0] > 0
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Constants of all kernels for convolutions of images."""
+        (height, width), (kernel_y, kernel_x), (stride_y, stride_x) = self.out_size, self.kernel, self.stride
+        return {
+            "CIN": self.in_channels, "COUT": self.channels, "HO": height, "WO": width, "KH": kernel_y,
+            "KW": kernel_x, "SY": stride_y, "SX": stride_x,
+            "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
+        }  # fmt: skip
+
+    @property
+    def volume_options(self) -> tuple[Any, ...]:
+        """Weight and, after the bias, the options of `aten.convolution` for volumes."""
+        zeros = [0 if self.wrap and axis == 0 else k // 2 for axis, k in enumerate(self.kernel)]
+        return self.weight.movedim(-1, 1), None, list(self.stride), zeros, [1, 1, 1], False, [0, 0, 0], 1
+
+
+def make_layers(size: Ints, dtype: torch.dtype, weights: Tensors, layout: Ints) -> list[Layer]:
+    """The convolutions of a chain over maps of `size`, computed in `dtype`; see `block_chain`."""
+    rows = [weight.movedim(1, -1) for weight in weights]
+    if not all(row.dtype == dtype and row.is_contiguous() for row in rows):
+        converted = [torch.empty(row.shape, dtype=dtype, device=row.device) for row in rows]
+        torch._foreach_copy_(converted, rows)
+        rows = converted
+    length = 2 + len(size)
+    layers: list[Layer] = []
+    for i, weight in enumerate(rows):
+        joined, wrap, *stride = layout[i * length : (i + 1) * length]
+        before = layers[-1].out_size if layers else tuple(size)
+        layers.append(Layer(weight, tuple(stride), bool(wrap), bool(joined), before))
+    return layers
+
+
+class Relu(NamedTuple):
+    """A ReLU over norm(y), or over norm(y) plus a shortcut; then `joined` is its output."""
+
+    y: Tensor
+    norm: Tensor
+    joined: Tensor | None = None
+
+
+class Sums(NamedTuple):
+    """Sum and squared deviation per channel, (2, C, programs), of the `pixels` of each program."""
+
+    values: Tensor
+    pixels: int
+
+
+def make_shortcut(first: Layer, x: Tensor) -> Shortcut:
+    """The shortcut of the residual block that begins with `first`, which reads `x`."""
+    padding, size, stride = first.padding, first.size, first.stride[0]
+    if first.is_volume and stride > 1:  # the kernel sees the last two axes as one, which has no stride
+        rows = padding[0]
+        x = x[:, rows : rows + size[0] : stride, ::stride, ::stride].contiguous()
+        padding, size, stride = (0, 0, 0), tuple(x.shape[1:-1]), 1
+    constants = {"HX": size[0], "WX": math.prod(size[1:]), "STRIDE": stride, "PYX": padding[0], "PXX": padding[1]}
+    return x, {"CX": first.in_channels, **constants}
+
+
+_NO_SHORTCUT = {"CX": 0, "HX": 1, "WX": 1, "STRIDE": 1, "PYX": 0, "PXX": 0}
+
+
+def apply_norm(y: Tensor, norm: Tensor | None, following: Layer | None, shortcut: Shortcut | None = None) -> Tensor:
+    """The ReLU of norm(y) plus `shortcut`, or y without a norm, with the padding of the `following` convolution."""
+    padding = following.padding if following else (0, 0)
+    z = _new_padded(y, padding)
+    x, constants = shortcut or (y, _NO_SHORTCUT)
+    kernels.apply_norm[_programs(z)](
+        y, y if norm is None else norm, x, z, _pixels(z), **_shape(y, padding),
+        WRAP=following is not None and following.wrap, NORMALIZE=norm is not None, **constants, **_tile(z),
+    )  # fmt: skip
+    return z
+
+
+def convolve(layer: Layer, x: Tensor, *, with_sums: bool) -> tuple[Tensor, Sums | None]:
+    """The convolution of a padded input, and the sums that batch norm needs."""
+    if layer.is_volume:
+        y = channels_last(torch.ops.aten.convolution(x.movedim(-1, 1), *layer.volume_options))
+        return y, sum_channels(y) if with_sums else None
+    y = x.new_empty(x.shape[0], *layer.out_size, layer.channels)
+    tile = _conv_tile(layer.kernel[1] * layer.in_channels, layer.channels, _pixels(y), y.dtype)
+    programs = triton.cdiv(_pixels(y), tile.pixels)
+    sums = _new_sums(y, programs)
+    kernels.conv_forward[(programs,)](
+        x, layer.weight, y, sums, _pixels(y), **layer.constants, H=x.shape[1], W=x.shape[2],
+        **tile.options, SUMS=with_sums, BLOCK_N=_width(layer.channels),
+    )  # fmt: skip
+    return y, Sums(sums, tile.pixels) if with_sums else None
+
+
+def sum_channels(y: Tensor) -> Sums:
+    tile, programs = _sum_tile(y)
+    sums = _new_sums(y, programs)
+    kernels.sum_channels[(programs,)](y, sums, _pixels(y), C=y.shape[-1], **tile)
+    return Sums(sums, tile["STEPS"] * tile["BLOCK_M"])
+
+
+def batch_norm(y: Tensor, sums: Sums, scale: Tensor, offset: Tensor, eps: float) -> Tensor:
+    """The norm (5, C) of a convolution's output: gain, shift, mean, 1/deviation, unbiased variance."""
+    channels, programs = sums.values.shape[1:]
+    norm = sums.values.new_empty(5, channels)
+    kernels.norm_forward[(channels,)](
+        sums.values, scale, offset, norm, _pixels(y), programs, eps,
+        C=channels, BLOCK_M=sums.pixels, BLOCK_P=triton.next_power_of_2(programs),
+    )  # fmt: skip
+    return norm
+
+
+def relu_backward(dz: Tensor, relu: Relu, rows: int = 0, around: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gradient before a ReLU whose output is wrapped by `rows`, and the sums that its norm needs.
+
+    `around` is the gradient of a shortcut that begins at the output of the ReLU.
+    """
+    y, norm, joined = relu
+    du, (tile, programs) = torch.empty_like(y), _sum_tile(y)
+    sums = _new_sums(y, programs)
+    shape = _shape(y, (rows, 0))
+    kernels.relu_backward[(programs,)](
+        dz, dz if around is None else around, y if joined is None else joined, y, norm, du, sums, _pixels(y),
+        C=shape["C"], H=shape["H"], W=shape["W"], PY=rows, AROUND=around is not None, JOINED=joined is not None,
+        **tile,
+    )  # fmt: skip
+    return du, sums
+
+
+def norm_backward(norm: Tensor, du: Tensor, sums: Tensor) -> Tensor:
+    """The gradient (4, C) of a norm: two rows for `output_gradient`, and the gradients of scale and offset."""
+    _, channels, programs = sums.shape
+    dnorm = sums.new_empty(4, channels)
+    kernels.norm_backward[(channels,)](
+        sums, norm, dnorm, _pixels(du), programs, C=channels, BLOCK_P=triton.next_power_of_2(programs)
+    )
+    return dnorm
+
+
+def output_gradient(layer: Layer, du: Tensor, y: Tensor, norm: Tensor, dnorm: Tensor) -> Tensor:
+    """The gradient of a convolution's output y from that of norm(y), padded for `conv_backward_input`."""
+    padding = layer.gradient_padding
+    dy = _new_padded(y, padding)
+    kernels.output_gradient[_programs(dy)](
+        du, y, norm, dnorm, dy, _pixels(dy), **_shape(y, padding), WRAP=layer.wrap and not layer.is_uneven,
+        **_tile(dy),
+    )  # fmt: skip
+    return dy
+
+
+def input_gradient(
+    layer: Layer, dy: Tensor, x: Tensor, relu: Relu | None, shortcut: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The gradient before the `relu` whose output a convolution of images reads, and the sums that its norm needs.
+
+    Without a `relu` it is the gradient of the convolution's input. `shortcut` is the gradient at the end of the
+    residual block that the convolution begins.
+    """
+    offsets = layer.stride[0] * layer.stride[1]
+    pixels = dy.shape[0] * math.prod(layer.out_size)
+    tile = _conv_tile(layer.channels, layer.in_channels, pixels * offsets, dy.dtype)
+    programs = triton.cdiv(pixels, tile.pixels)
+    dx = dy.new_empty(dy.shape[0], *layer.size, layer.in_channels)
+    sums = _new_sums(dx, programs * offsets)
+    padding, gradient_padding = layer.padding, layer.gradient_padding
+    kernels.conv_backward_input[(programs, offsets)](
+        dy, layer.weight, dy if shortcut is None else shortcut,
+        x, relu.y if relu else x, relu.norm if relu else sums, dx, sums, pixels,
+        **layer.constants, H=layer.size[0], W=layer.size[1], PY=padding[0], PX=padding[1],
+        DPY=gradient_padding[0], DPX=gradient_padding[1], PERIODS=3 if layer.is_uneven else 1, **tile.options,
+        SHORTCUT=0 if shortcut is None else shortcut.shape[-1],
+        CHAINED=relu is not None, JOINED=relu is not None and relu.joined is not None,
+        BLOCK_N=_width(layer.in_channels),
+    )  # fmt: skip
+    return dx, sums
+
+
+def volume_gradients(layer: Layer, dy: Tensor, x: Tensor, *, input_grad: bool) -> tuple[Tensor | None, Tensor]:
+    """The gradients of a 3-D convolution's wrapped input, if needed, and of its weights (C', K, K, K, C)."""
+    weight, bias, *options = layer.volume_options
+    dx, dweight, _ = torch.ops.aten.convolution_backward(
+        dy.movedim(-1, 1), x.movedim(-1, 1), weight, bias, *options, [input_grad, True, False]
+    )
+    return channels_last(dx) if input_grad else None, channels_last(dweight)
+
+
+def volume_relu_backward(
+    layer: Layer, dx: Tensor, relu: Relu | None, shortcut: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`input_gradient` for volumes, from the gradient `dx` of the wrapped input."""
+    if shortcut is not None and (max(layer.stride) > 1 or layer.channels != layer.in_channels):
+        before = (layer.channels - layer.in_channels) // 2
+        a, r, z = layer.stride
+        spread = shortcut.new_zeros(shortcut.shape[0], *layer.size, layer.in_channels)
+        spread[:, ::a, ::r, ::z] = shortcut[..., before : before + layer.in_channels]
+        shortcut = spread
+    rows = layer.padding[0]
+    if relu is not None:
+        return relu_backward(dx, relu, rows, shortcut)
+    if rows:
+        wrapped, dx = dx, dx[:, rows:-rows].clone()
+        dx[:, :rows] += wrapped[:, -rows:]
+        dx[:, -rows:] += wrapped[:, :rows]
+    return dx if shortcut is None else dx + shortcut, dx
+
+
+class WeightGradients:
+    """The gradients of all weights in one tensor.
+
+    For images, programs split the pixels between them, and one kernel sums the splits of all layers.
+    """
+
+    def __init__(self, layers: Sequence[Layer], count: int, like: Tensor) -> None:
+        self.layers = layers
+        self.pixels = [count * math.prod(layer.out_size) for layer in layers]
+        self.tiles = [_weight_tile(layer, pixels) for layer, pixels in zip(layers, self.pixels, strict=True)]
+        self.sizes = tuple(layer.weight.numel() for layer in layers)
+        self.splits = tuple(tile.splits for tile in self.tiles)
+        parts = [splits * size for splits, size in zip(self.splits, self.sizes, strict=True)]
+        self.partial = like.new_empty(sum(parts))
+        self.parts = self.partial.split(parts)
+
+    def launch(self, index: int, dy: Tensor, x: Tensor) -> None:
+        """Computes the gradient of one layer's weights."""
+        layer, tile, pixels = self.layers[index], self.tiles[index], self.pixels[index]
+        padding = layer.gradient_padding
+        chunks = triton.cdiv(layer.kernel[1] * layer.in_channels, tile.depth)
+        kernels.conv_backward_weight[(tile.splits, layer.kernel[0], chunks)](
+            x, dy, self.parts[index], pixels,
+            **layer.constants, H=x.shape[1], W=x.shape[2], DPY=padding[0], DPX=padding[1], **tile.options,
+            STEPS=triton.cdiv(pixels, tile.splits * tile.pixels), BLOCK_N=_width(layer.channels),
+        )  # fmt: skip
+
+    def set(self, index: int, dweight: Tensor) -> None:
+        """Stores the gradient of one layer's weights, as a single split."""
+        self.parts[index].copy_(dweight.flatten())
+
+    def sum(self) -> Tensor:
+        """Returns all gradients, see `weight_places`."""
+        table = _sum_table(self.sizes, self.splits, self.partial.device)
+        total = self.partial.new_empty(len(table) * _SUM_WIDTH)
+        kernels.sum_splits[(len(table),)](
+            self.partial, table, total, SPLITS=max(self.splits), BLOCK_S=_SUM_STEP, BLOCK=_SUM_WIDTH
+        )
+        return total
+
+
+@lru_cache(maxsize=256)
+def _sum_table(sizes: tuple[int, ...], splits: tuple[int, ...], device: torch.device) -> Tensor:
+    """The table of `sum_splits`. Cached: a copy to the GPU is not allowed while a CUDA graph is captured."""
+    rows = []
+    begin = 0
+    for size, count in zip(sizes, splits, strict=True):
+        for first in range(0, size, _SUM_WIDTH):
+            rows.append((begin + first, min(_SUM_WIDTH, size - first), size, count))
+        begin += size * count
+    return torch.tensor(rows, dtype=torch.int32, device=device)
+
+
+def weight_places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where the gradient of each weight begins in the tensor of all gradients, and the length of that tensor."""
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + triton.cdiv(size, _SUM_WIDTH) * _SUM_WIDTH)
+    return ends[:-1], ends[-1]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Tile of a convolution: pixels and products per step, warps and pipeline stages; `splits` for weights."""
+
+    pixels: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+    splits: int = 1
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"BLOCK_M": self.pixels, "BLOCK_K": self.depth, "num_warps": self.warps, "num_stages": self.stages}
+
+
+def _conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> _Tile:
+    """The tile of a convolution, or its transpose, that sums `products` into `channels` for each of `pixels`."""
+    depth = min((16, 32, 64), key=lambda tile: triton.cdiv(products, tile) * (tile + 8))
+    if channels > 64:
+        return _fit(_Tile(64, depth), dtype)
+    stages = 2 if products <= depth == 64 and channels <= 32 else 3
+    return _fit(_Tile(256 if channels <= 16 and pixels >= _MANY_PIXELS else 128, depth, stages=stages), dtype)
+
+
+def _weight_tile(layer: Layer, pixels: int) -> _Tile:
+    """The tile of the gradient of one row of a kernel over `pixels`.
+
+    Splits have to be summed, so there are only as many as several runs at once need; a single run on small images
+    leaves part of a GPU idle.
+    """
+    if layer.is_volume:
+        return _Tile(1, 1)
+    depth = min(128 if layer.channels <= 32 else 64, _width(layer.kernel[1] * layer.in_channels))
+    tile = _fit(_Tile(128 if depth == 16 else 64, depth), layer.weight.dtype)
+    splits = triton.next_power_of_2(int(pixels**0.5 / 7) or 1)
+    steps = triton.cdiv(pixels, splits * tile.pixels)
+    return replace(tile, splits=triton.cdiv(pixels, tile.pixels * steps))
+
+
+def _fit(tile: _Tile, dtype: torch.dtype) -> _Tile:
+    """A tile for two-byte values, adapted to `dtype`: half the pixels for four bytes."""
+    return tile if dtype.itemsize == 2 else replace(tile, pixels=max(32, tile.pixels // 2), stages=2)
+
+
+def _width(channels: int, least: int = 16) -> int:
+    """Width of a tile that holds all channels."""
+    return max(least, triton.next_power_of_2(channels))
+
+
+def _tile(maps: Tensor) -> dict[str, int]:
+    width = _width(maps.shape[-1], least=1)
+    return {"BLOCK_M": max(1, _ELEMENTS // width), "BLOCK_N": width}
+
+
+def _programs(maps: Tensor) -> tuple[int]:
+    return (triton.cdiv(_pixels(maps), _tile(maps)["BLOCK_M"]),)
+
+
+def _sum_tile(maps: Tensor) -> tuple[dict[str, int], int]:
+    """The tile of kernels that sum over pixels, and the number of programs; several steps each for volumes."""
+    if maps.dim() == 4:
+        return {"STEPS": 1, **_tile(maps)}, _programs(maps)[0]
+    width = _width(maps.shape[-1], least=1)
+    pixels = max(1, _VOLUME_ELEMENTS // width)
+    steps = triton.cdiv(_pixels(maps), pixels * _VOLUME_PROGRAMS)
+    return {"STEPS": steps, "BLOCK_M": pixels, "BLOCK_N": width}, triton.cdiv(_pixels(maps), pixels * steps)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """(N, C, …) as a contiguous (N, …, C)."""
+    return x.movedim(1, -1).contiguous()
+
+
+def _pixels(maps: Tensor) -> int:
+    return maps.numel() // maps.shape[-1]
+
+
+def _shape(maps: Tensor, padding: tuple[int, ...]) -> dict[str, int]:
+    """The constants of (N, …, C) maps as kernels see them: all axes but the first as one."""
+    _, height, *others, channels = maps.shape
+    return {"C": channels, "H": height, "W": math.prod(others), "PY": padding[0], "PX": padding[1]}
+
+
+def _new_padded(maps: Tensor, padding: tuple[int, ...]) -> Tensor:
+    count, *size, channels = maps.shape
+    padded = [n + 2 * p for n, p in zip(size, (*padding, *[0] * len(size)), strict=False)]
+    return maps.new_empty(count, *padded, channels)
+
+
+def _new_sums(maps: Tensor, programs: int) -> Tensor:
+    """Memory for two sums per channel and program."""
+    return maps.new_empty(2, maps.shape[-1], programs, dtype=torch.float32)
