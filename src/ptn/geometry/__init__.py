@@ -1,27 +1,31 @@
-"""Polar sampling, similarity warps and angular padding: pure functions of tensors."""
+"""Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
-from .grid import Law, PolarGrid
-from .interpolate import (
+from .grid import Law, PolarGrid, origin_px
+from .sample import (
     MODES,
     PADDING_MODES,
+    Backend,
     Mode,
     PaddingMode,
     check_images,
     check_options,
     check_size,
     coordinate_dtype,
+    cylindrical_sample,
+    fold_slices,
     interpolate,
+    polar_sample,
+    polar_unsample,
     runs_eagerly,
+    unfold_slices,
 )
-from .sample import cylindrical_sample, origin_px, polar_sample, polar_unsample
-from .shift import measure_shift
-from .similarity import Similarity, similarity_warp
-from .slices import fold_slices, unfold_slices
+from .similarity import Similarity, measure_shift, similarity_warp
 from .wrap import wrap_angle, wrap_pad
 
 __all__ = [
     "MODES",
     "PADDING_MODES",
+    "Backend",
     "Law",
     "Mode",
     "PaddingMode",

@@ -1,7 +1,8 @@
-"""PolarGrid: which points of an image a polar image consists of."""
+"""PolarGrid: the sampling points of a polar image."""
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -19,12 +20,12 @@ class PolarGrid:
     Convention (H = `angles` rows, W = `radii` columns, input image h × w):
 
     - row y lies at angle 2πy/H, endpoint excluded, measured from +x towards +y (y points down);
-    - column x lies at radius r_min·(r_max/r_min)^(x/W) pixels (`law="log"`, the paper's with r_min = 1),
+    - column x lies at radius r_min·(r_max/r_min)^(x/W) pixels (`law="log"`; the paper has r_min = 1),
       or at r_max·x/W pixels (`law="linear"`, which starts at the origin itself);
     - `r_max_px=None` is half the diagonal of the input image, ½√(h²+w²).
 
-    A rotation about the origin by 2πk/H rolls the rows by k; with the log law a dilation by s about the
-    origin shifts the columns by W·ln s / ln(r_max/r_min).
+    A rotation about the origin by 2πk/H rolls the rows by k. With the log law, a dilation by s about the origin
+    shifts the columns by W·ln s / ln(r_max/r_min).
     """
 
     angles: int
@@ -38,34 +39,34 @@ class PolarGrid:
         for name in ("angles", "radii"):
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise InputError(f"{name} must be a whole number of at least 1; got {count!r}")
+                raise InputError(f"{name} must be an integer of at least 1; got {count!r}")
         check_choice("radial law", self.law, ("log", "linear"))
         for name in ("r_min_px", "r_max_px"):
             radius = getattr(self, name)
             if radius is not None and not (math.isfinite(radius) and radius > 0):
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
         if self.law == "linear" and self.r_min_px != 1.0:
-            raise InputError("r_min_px belongs to law='log'; the linear law starts at radius 0")
+            raise InputError("r_min_px is an option of law='log'; the linear law starts at radius 0")
         if self.r_max_px is not None:
-            self._check_span(self.r_max_px)
+            self._check_range(self.r_max_px)
 
     def outer_radius(self, size: tuple[int, int]) -> float:
-        """r_max in pixels for an input image of `size` (h, w)."""
+        """Return r_max in pixels for an input image of `size` (h, w)."""
         if self.r_max_px is not None:
             return self.r_max_px
         radius = 0.5 * math.hypot(*size)
-        self._check_span(radius)
+        self._check_range(radius)
         return radius
 
     def radius_at(self, columns: Tensor, size: tuple[int, int]) -> Tensor:
-        """Radius in pixels at (fractional) columns."""
+        """Return the radius in pixels at (fractional) columns."""
         r_max = self.outer_radius(size)
         if self.law == "linear":
             return columns * (r_max / self.radii)
         return self.r_min_px * torch.exp(columns * (math.log(r_max / self.r_min_px) / self.radii))
 
     def column_at(self, radius_px: Tensor, size: tuple[int, int]) -> Tensor:
-        """The inverse of `radius_at`: the fractional column of a radius in pixels."""
+        """Return the (fractional) column of a radius in pixels; the inverse of `radius_at`."""
         r_max = self.outer_radius(size)
         if self.law == "linear":
             return radius_px * (self.radii / r_max)
@@ -80,27 +81,68 @@ class PolarGrid:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The grid's points relative to its origin, in pixels.
+        """Return the points of the grid relative to its origin, in pixels.
 
         Args:
             size: (h, w) of the input image.
-            phase: angle of the first row in radians; a number, or one per sample (N,).
-            dilation: factor on every radius; a number, or one per sample (N,).
+            phase: angle of the first row in radians; a number or (N,).
+            dilation: factor on every radius; a number or (N,).
 
         Returns:
-            x and y, each (angles, radii), or (N, angles, radii) for a phase or a dilation per sample.
+            x and y, each (angles, radii), or (N, angles, radii) if phase or dilation is (N,).
         """
-        columns = torch.arange(self.radii, dtype=dtype, device=device)
-        radius = self.radius_at(columns, size)
+        radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (2 * math.pi / self.angles)
-        angle = angle + phase[..., None] if isinstance(phase, Tensor) else angle + phase
+        angle = angle + (phase[..., None] if isinstance(phase, Tensor) else reduce_angle(phase))
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
 
-    def _check_span(self, r_max: float) -> None:
+    def _check_range(self, r_max: float) -> None:
         if self.law == "log" and r_max <= self.r_min_px:
             raise InputError(
                 f"r_max ({r_max:g} px) must exceed r_min ({self.r_min_px:g} px): "
                 "use a larger image or a smaller r_min_px"
             )
+
+
+def reduce_angle(angle: float) -> float:
+    """Return `angle` modulo 2π in [-π, π], exact in float64, before it is rounded to the precision of a tensor."""
+    return angle if abs(angle) <= math.pi else math.remainder(angle, 2 * math.pi)
+
+
+def relative_points(
+    grid: PolarGrid,
+    size: tuple[int, int],
+    phase: Tensor | float,
+    dilation: Tensor | float,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Return the points relative to the origin in units of [-1, 1]: (angles, radii, 2), or (N, angles, radii, 2)."""
+    height, width = size
+    x, y = grid.offsets_px(size, phase=phase, dilation=dilation, dtype=dtype, device=device)
+    # x and y each contiguous: a CPU adds origins to them several times as fast as to pairs
+    return torch.stack((x * (2 / width), y * (2 / height)), dim=-3).movedim(-3, -1)
+
+
+@lru_cache(maxsize=16)
+def cached_points(
+    grid: PolarGrid,
+    size: tuple[int, int],
+    phase: float,
+    dilation: float,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """`relative_points` computed once, on the CPU, and kept on `device`."""
+    with torch.inference_mode(False):
+        points = relative_points(grid, size, phase, dilation, dtype, torch.device("cpu"))
+        return points if device.type == "cpu" else points.contiguous().to(device)
+
+
+def origin_px(origin: Tensor, size: tuple[int, int]) -> Tensor:
+    """Convert origins in [-1, 1] to (x, y) in pixels, with pixel centres at integers: (N, 2) -> (N, 2)."""
+    height, width = size
+    x, y = origin.unbind(dim=-1)
+    return torch.stack(((x + 1) * (width / 2) - 0.5, (y + 1) * (height / 2) - 0.5), dim=-1)

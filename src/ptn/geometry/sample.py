@@ -1,27 +1,35 @@
-"""Polar images of images, and back: `polar_sample`, `polar_unsample`, `cylindrical_sample`."""
+"""Polar and cylindrical sampling, and its inverse."""
 
+import importlib.util
 import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.function import once_differentiable
 
-from ..errors import InputError
-from .backend import Backend, uses_triton
-from .grid import PolarGrid
-from .interpolate import (
-    Mode,
-    PaddingMode,
-    check_images,
-    check_options,
-    check_size,
-    coordinate_dtype,
-    interpolate,
-    nan_where_broken,
-    values_known,
-)
-from .points import sample_points
-from .slices import fold_slices, unfold_slices
+from ..errors import InputError, check_choice
+from .grid import PolarGrid, cached_points, origin_px, relative_points
 from .wrap import wrap_pad
+
+Mode = Literal["bilinear", "bicubic", "nearest"]
+PaddingMode = Literal["zeros", "border"]
+Backend = Literal["auto", "torch", "triton"]
+
+MODES = ("bilinear", "bicubic", "nearest")
+PADDING_MODES = ("zeros", "border")
+BACKENDS = ("auto", "torch", "triton")
+# the numbers of `torch.grid_sampler`
+_MODE_NUMBERS = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+_PADDING_NUMBERS = {"zeros": 0, "border": 1}
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on")
+_TRITON_INSTALLED = importlib.util.find_spec("triton") is not None
+_TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def polar_sample(
@@ -34,78 +42,36 @@ def polar_sample(
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     backend: Backend = "auto",
-    check_finite: bool = True,
+    check_origin: bool = True,
 ) -> Tensor:
-    """The polar image of each image around its origin: (N, C, H, W) -> (N, C, angles, radii).
+    """Return the polar image of each image around its origin: (N, C, H, W) -> (N, C, angles, radii).
 
-    Value (y, x) is the image at origin + radius(x)·(cos 2πy/H, sin 2πy/H); see `PolarGrid`.
+    The value at (y, x) is the image at origin + radius(x)·(cos 2πy/H, sin 2πy/H); see `PolarGrid`.
     Differentiable in `images`, `origin`, `phase` and `dilation`.
 
-    Convention: `origin` (N, 2) is (x, y) in [-1, 1] with pixel centres at (2i+1)/n - 1, as
-    `torch.nn.functional.grid_sample(align_corners=False)` has it; (0, 0) is the middle of the image.
+    Convention: `origin` (N, 2) is (x, y) in [-1, 1] with pixel centres at (2i+1)/n - 1, as in
+    `torch.nn.functional.grid_sample(align_corners=False)`; (0, 0) is the middle of the image.
+
+    A non-finite origin is an error in eager calls on a CPU. In eager calls on a GPU it may read as outside the
+    image, as in `grid_sample`; in compiled code and from Triton the polar image is NaN.
 
     Args:
-        phase: angle of the first row in radians, a number or (N,). `polar_sample` of an image turned by
-            `-phase` about its origin, without resampling it twice.
-        dilation: factor on every radius, a number or (N,). `polar_sample` of an image shrunk by `dilation` about
-            its origin, without resampling it twice.
-        padding: what lies outside the image: "zeros", or its "border" repeated.
-        backend: "torch", "triton", or "auto", which picks Triton on a GPU; all mean the same. On a GPU the gradient
-            to the images is not deterministic, that to the origin is with Triton.
-        check_finite: a non-finite origin is an error. Without the check, and where values cannot be looked at
-            without waiting for them (on a GPU, in compiled or transformed code), its polar image is NaN.
+        phase: angle of the first row in radians; a number or (N,). Equals rotating the image by `-phase` about its
+            origin, without a second interpolation.
+        dilation: factor on every radius; a number or (N,). Equals shrinking the image by `dilation` about its
+            origin, without a second interpolation.
+        padding_mode: values outside the image: "zeros", or the nearest pixel of the "border".
+        backend: "torch", "triton", or "auto", the faster one (see `uses_triton`). On a GPU the gradient to the
+            images is not deterministic; that to the origin is, with Triton.
+        check_origin: look at the values of the origin in eager calls on a CPU. Without it, the polar image of a
+            non-finite origin is NaN there too.
+
+    Raises:
+        InputError: for wrong shapes, dtypes or options; in eager calls on a CPU also for origins that are not
+            finite or in pixels, and for images in [0, 255].
     """
     check_images(images)
-    return _sample(images, origin, grid, phase, dilation, mode, padding_mode, backend, check_finite)
-
-
-def polar_unsample(
-    polar: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    size: tuple[int, int],
-    *,
-    mode: Mode = "bilinear",
-    fill: float = 0.0,
-) -> Tensor:
-    """The image whose polar image is `polar`: (N, C, angles, radii) -> (N, C, H, W), `size` = (H, W).
-
-    The inverse of `polar_sample` up to interpolation. Rows interpolate across the angular seam; inside
-    r_min the value blends towards the mean of the innermost circle; outside r_max it is `fill`.
-    """
-    check_images(polar, "(N, C, angles, radii)")
-    check_options(mode, "border")
-    check_size(size)
-    _check_origin(origin, polar.shape[0], True)
-    if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
-        shape = tuple(polar.shape[-2:])
-        raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
-    dtype = coordinate_dtype(polar)
-    height, width = size
-    x = torch.arange(width, dtype=dtype, device=polar.device)
-    y = torch.arange(height, dtype=dtype, device=polar.device)
-    centre = origin_px(origin.to(dtype), size)
-    dx = x[None, None, :] - centre[:, 0, None, None]
-    dy = y[None, :, None] - centre[:, 1, None, None]
-    squared = dx.square() + dy.square()
-    # the angle at the origin is undefined and its gradient would be NaN: take the one at a point beside it
-    at_origin = squared == 0
-    radius = torch.where(at_origin, torch.ones_like(squared), squared).sqrt()
-    angle = torch.atan2(dy, torch.where(at_origin, torch.ones_like(dx), dx)) % (2 * math.pi)
-    row = angle * (grid.angles / (2 * math.pi))
-    column = grid.column_at(radius, size)
-    if grid.law == "log":
-        column = torch.where(radius < grid.r_min_px, radius / grid.r_min_px - 1, column)
-    column = torch.where(at_origin, torch.full_like(column, -1.0 if grid.law == "log" else 0.0), column)
-
-    margin = 2  # as far as the bicubic kernel reaches
-    middle = polar[..., :1].mean(dim=-2, keepdim=True).expand(-1, -1, grid.angles, margin)
-    padded = wrap_pad(torch.cat((middle, polar), dim=-1), (margin, 0))
-    column = column.clamp(max=grid.radii - 1)
-    images = interpolate(padded, column + margin, row + margin, mode=mode, padding_mode="border")
-    outside = (squared > grid.outer_radius(size) ** 2)[:, None]
-    images = torch.where(outside, fill, images)
-    return nan_where_broken(images, origin)
+    return _sample(images, origin, grid, phase, dilation, mode, padding_mode, backend, check_origin)
 
 
 def cylindrical_sample(
@@ -118,15 +84,86 @@ def cylindrical_sample(
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     backend: Backend = "auto",
-    check_finite: bool = True,
+    check_origin: bool = True,
 ) -> Tensor:
-    """The cylindrical image of each volume around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
+    """Return the cylindrical image of each volume around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
-    One polar transform shared by all z slices. `axis_xy` (N, 2), the angles and the options mean what they mean
-    for an image whose rows are y and whose columns are x.
+    All z slices share one polar transform. `axis_xy` (N, 2), angles and options are those of `polar_sample` for an
+    image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    return _sample(volumes, axis_xy, grid, phase, dilation, mode, padding_mode, backend, check_finite)
+    return _sample(volumes, axis_xy, grid, phase, dilation, mode, padding_mode, backend, check_origin)
+
+
+def polar_unsample(
+    polar: Tensor,
+    origin: Tensor,
+    grid: PolarGrid,
+    size: tuple[int, int],
+    *,
+    mode: Mode = "bilinear",
+    fill: float = 0.0,
+) -> Tensor:
+    """Return the image whose polar image is `polar`: (N, C, angles, radii) -> (N, C, H, W), with `size` = (H, W).
+
+    The inverse of `polar_sample` up to interpolation. Rows are interpolated across the angular seam. Inside r_min
+    the value blends towards the mean of the innermost circle; outside r_max it is `fill`.
+    """
+    check_images(polar, "(N, C, angles, radii)")
+    check_options(mode, "border")
+    check_size(size)
+    _check_origin(origin, polar, True)
+    if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
+        shape = tuple(polar.shape[-2:])
+        raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
+    dtype = coordinate_dtype(polar)
+    height, width = size
+    x = torch.arange(width, dtype=dtype, device=polar.device)
+    y = torch.arange(height, dtype=dtype, device=polar.device)
+    center = origin_px(origin.to(dtype), size)
+    dx = x[None, None, :] - center[:, 0, None, None]
+    dy = y[None, :, None] - center[:, 1, None, None]
+    squared = dx.square() + dy.square()
+    # the angle at the origin is undefined and its gradient would be NaN: use that of a point beside it
+    at_origin = squared == 0
+    radius = torch.where(at_origin, torch.ones_like(squared), squared).sqrt()
+    angle = torch.atan2(dy, torch.where(at_origin, torch.ones_like(dx), dx)) % (2 * math.pi)
+    row = angle * (grid.angles / (2 * math.pi))
+    column = grid.column_at(radius, size)
+    if grid.law == "log":
+        column = torch.where(radius < grid.r_min_px, radius / grid.r_min_px - 1, column)
+    column = torch.where(at_origin, torch.full_like(column, -1.0 if grid.law == "log" else 0.0), column)
+
+    margin = 2  # the reach of the bicubic kernel
+    middle = polar[..., :1].mean(dim=-2, keepdim=True).expand(-1, -1, grid.angles, margin)
+    padded = wrap_pad(torch.cat((middle, polar), dim=-1), (margin, 0))
+    column = column.clamp(max=grid.radii - 1)
+    images = interpolate(padded, column + margin, row + margin, mode=mode, padding_mode="border")
+    outside = (squared > grid.outer_radius(size) ** 2)[:, None]
+    return nan_where_not_finite(torch.where(outside, fill, images), origin)
+
+
+def interpolate(images: Tensor, x_px: Tensor, y_px: Tensor, *, mode: Mode, padding_mode: PaddingMode) -> Tensor:
+    """Return `images` (N, C, H, W) at the points (`x_px`, `y_px`), each (N, h, w) -> (N, C, h, w).
+
+    Convention: pixel centres are at integers, so (0, 0) is the middle of the top left pixel. Beyond the outermost
+    pixel centres, "zeros" blends to zero over one pixel and "border" repeats the edge.
+    Half-precision images are read with coordinates and weights in the precision of the points.
+    """
+    height, width = images.shape[-2:]
+    points = torch.stack(((x_px + 0.5) * (2 / width) - 1, (y_px + 0.5) * (2 / height) - 1), dim=1)
+    return _grid_sample(images, points.permute(0, 2, 3, 1), mode, padding_mode)
+
+
+def fold_slices(volumes: Tensor) -> Tensor:
+    """Move z into the channels: (N, C, X, Y, Z) -> (N, C·Z, Y, X)."""
+    count, channels, width, height, depth = volumes.shape
+    return volumes.permute(0, 1, 4, 3, 2).reshape(count, channels * depth, height, width)
+
+
+def unfold_slices(polar: Tensor, channels: int) -> Tensor:
+    """Move z out of the channels of a polar image: (N, C·Z, angles, radii) -> (N, C, angles, radii, Z)."""
+    return polar.unflatten(1, (channels, -1)).permute(0, 1, 3, 4, 2)
 
 
 def _sample(
@@ -138,52 +175,293 @@ def _sample(
     mode: Mode,
     padding_mode: PaddingMode,
     backend: Backend,
-    check_finite: bool,
+    check_origin: bool,
 ) -> Tensor:
-    """Images (N, C, H, W) or volumes (N, C, X, Y, Z) around their origins."""
     check_options(mode, padding_mode)
-    _check_origin(origin, images.shape[0], check_finite)
-    if origin.device != images.device:
-        raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
+    _check_origin(origin, images, check_origin)
+    _check_range(images)
     _check_number("phase", phase, images.shape[0])
     _check_number("dilation", dilation, images.shape[0])
-    if uses_triton(backend, images, (grid.angles, grid.radii)):
-        from . import fused
+    only_pose = origin.requires_grad and not images.requires_grad and torch.is_grad_enabled()
+    if uses_triton(backend, images, (grid.angles, grid.radii), 2**25 if only_pose else 2**23):
+        from . import triton_ops
 
-        return fused.polar(
-            images,
-            origin,
-            grid,
-            phase=phase,
-            dilation=dilation,
-            mode=mode,
-            padding_mode=padding_mode,
-        )
+        return triton_ops.polar_sample(images, origin, grid, phase, dilation, mode, padding_mode)
     if images.dim() == 5:
-        slices = fold_slices(images)
-        polar = _sample(slices, origin, grid, phase, dilation, mode, padding_mode, "torch", check_finite)
+        polar = _sample_torch(fold_slices(images), origin, grid, phase, dilation, mode, padding_mode)
         return unfold_slices(polar, images.shape[1])
-    polar = sample_points(images, origin, grid, phase, dilation, mode=mode, padding_mode=padding_mode)
-    given = [number.expand(images.shape[0]) for number in (phase, dilation) if isinstance(number, Tensor)]
-    return nan_where_broken(polar, origin, *given)
+    return _sample_torch(images, origin, grid, phase, dilation, mode, padding_mode)
 
 
-def origin_px(origin: Tensor, size: tuple[int, int]) -> Tensor:
-    """An origin in [-1, 1] as (x, y) in pixels with pixel centres at whole numbers."""
-    height, width = size
-    x, y = origin.unbind(dim=-1)
-    return torch.stack(((x + 1) * (width / 2) - 0.5, (y + 1) * (height / 2) - 0.5), dim=-1)
+def _sample_torch(
+    images: Tensor,
+    origin: Tensor,
+    grid: PolarGrid,
+    phase: Tensor | float,
+    dilation: Tensor | float,
+    mode: Mode,
+    padding_mode: PaddingMode,
+) -> Tensor:
+    dtype = coordinate_dtype(images)
+    origin = origin.to(dtype)
+    size = (images.shape[2], images.shape[3])
+    eager = runs_eagerly() and not isinstance(images, FakeTensor)
+    if eager and not isinstance(phase, Tensor) and not isinstance(dilation, Tensor):
+        points = cached_points(grid, size, phase, dilation, dtype, images.device)
+        if images.is_cpu and (length := _chunk_length(images, points)) < len(images):
+            polar = _SampleInThreads.apply(  # type: ignore[no-untyped-call]
+                images, origin, points, length, mode, padding_mode
+            )
+            return nan_where_not_finite(polar, origin)
+    else:
+        points = relative_points(grid, size, phase, dilation, dtype, images.device)
+    polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
+    if eager and images.is_cuda:
+        return polar
+    tensors = [value.expand(images.shape[0]) for value in (phase, dilation) if isinstance(value, Tensor)]
+    return nan_where_not_finite(polar, origin, *tensors)
 
 
-def _check_origin(origin: Tensor, count: int, check_finite: bool) -> None:
+def _grid_sample(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:
+    """`F.grid_sample` in the precision of `points` (N, h, w, 2), without its checks."""
+    numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
+    return torch.grid_sampler(images.to(points.dtype), points, *numbers, False).to(images.dtype)
+
+
+# Choice of the backend
+
+
+def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: int) -> bool:
+    """Return whether Triton samples `images` (N, C, …) at `size` = (rows, columns) points.
+
+    "auto" takes Triton on a GPU under `torch.compile`, on a side stream (where CUDA graphs are warmed up and
+    captured), and in other eager calls from `minimum` output values on; elsewhere torch. In a small eager call the
+    time is that of the launches, of which torch has fewer. `torch.export` gets torch: programs run anywhere.
+
+    Polar sampling on an H200, microseconds, images 200×1×96×96 | maps 64×64×64×64 (2**21 | 2**24 values):
+
+        ===========================  ============  =========
+                                     grid_sampler  Triton
+        ===========================  ============  =========
+        forward                      32 | 97        41 | 58
+        and backward to the origin   117 | 182     360 | 220
+        and to the images            227 | 806     257 | 328
+        ===========================  ============  =========
+
+    In CUDA graphs Triton is 1.5 to 4.5 times as fast.
+    """
+    check_choice("backend", backend, BACKENDS)
+    if backend == "torch" or (backend == "auto" and (not images.is_cuda or torch.compiler._is_exporting_flag)):
+        return False
+    if backend == "auto" and runs_eagerly() and not torch._C._cuda_getCurrentRawStream(images.get_device()):
+        values = images.numel() // (images.shape[2] * images.shape[3]) * size[0] * size[1]
+        if values < minimum:
+            return False
+    problem = _triton_problem(images, size)
+    if problem and backend == "triton":
+        raise InputError(f"backend 'triton' {problem}")
+    return problem is None
+
+
+def _triton_problem(images: Tensor, size: tuple[int, int]) -> str | None:
+    """Return why Triton cannot sample `images`, or None."""
+    if not _TRITON_INSTALLED:
+        return "needs the package triton: pip install triton"
+    if not images.is_cuda and not INTERPRETED:
+        return f"needs images on a GPU; got {images.device.type}: use backend='auto'"
+    if images.dtype not in _TRITON_DTYPES:
+        return f"supports float32, bfloat16 and float16; got {images.dtype}: use backend='auto'"
+    if torch._C._are_functorch_transforms_active():
+        return "does not support transforms of torch.func: use backend='auto'"
+    extent = sum((n - 1) * stride for n, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
+    values = math.prod(images.shape[1:])
+    outputs = values // math.prod(images.shape[2:4]) * size[0] * size[1]
+    if max(extent, values, outputs) >= 2**31:
+        return "supports fewer than 2**31 values per sample: use backend='auto'"
+    return None
+
+
+# Many images on a CPU
+
+# pixels and points of a chunk, in bytes: they stay in the cache of a core
+_CHUNK_BYTES = 2**20
+# with more channels, copying pixels costs more than it saves
+_MAX_CHANNELS = 8
+_MAX_THREADS = 16
+
+
+def _chunk_length(images: Tensor, points: Tensor) -> int:
+    """Return how many images to sample at a time; all of them if chunks are not faster."""
+    values = images[0].numel() + points.numel() if len(images) else 1
+    length = max(1, _CHUNK_BYTES // (values * points.element_size()))
+    if images.shape[1] > _MAX_CHANNELS or len(images) < 2 * length * torch.get_num_threads():
+        return len(images)
+    return length
+
+
+class _SampleInThreads(torch.autograd.Function):
+    """`_grid_sample` of `images` at `points` + origin in chunks; differentiable once, in images and origin.
+
+    The backward computes the points again instead of keeping them.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, images: Tensor, origin: Tensor, points: Tensor, length: int, mode: Mode, padding_mode: PaddingMode
+    ) -> Tensor:
+        ctx.save_for_backward(images, origin)
+        ctx.points, ctx.length, ctx.options = points, length, (mode, padding_mode)
+        polar = images.new_empty(*images.shape[:2], *points.shape[:2])
+
+        def sample(chunk: slice) -> None:
+            pixels, moved = _copy_chunk(images[chunk], points), _move_points(points, origin[chunk])
+            polar[chunk] = _grid_sample(pixels, moved, mode, padding_mode)
+
+        _for_each_chunk(sample, len(images), length)
+        return polar
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        images, origin = ctx.saved_tensors
+        points, (mode, padding_mode) = ctx.points, ctx.options
+        numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
+        needed = ctx.needs_input_grad[:2]
+        grad_images = torch.empty_like(images) if needed[0] else None
+        grad_origin = torch.empty_like(origin) if needed[1] else None
+
+        def differentiate(chunk: slice) -> None:
+            pixels, moved = _copy_chunk(images[chunk], points), _move_points(points, origin[chunk])
+            grad_pixels, grad_points = torch.ops.aten.grid_sampler_2d_backward(
+                _copy_chunk(grad_output[chunk], points), pixels, moved, *numbers, False, needed
+            )
+            if grad_images is not None:
+                grad_images[chunk] = grad_pixels
+            if grad_origin is not None:
+                grad_origin[chunk] = grad_points.sum(dim=(1, 2))
+
+        _for_each_chunk(differentiate, len(images), ctx.length)
+        return grad_images, grad_origin, None, None, None, None
+
+
+def _copy_chunk(values: Tensor, points: Tensor) -> Tensor:
+    """Copy to contiguous memory in the precision of the points; sequential reads are faster than scattered ones."""
+    return torch.empty(values.shape, dtype=points.dtype).copy_(values)
+
+
+def _move_points(points: Tensor, origin: Tensor) -> Tensor:
+    """Return points + origin: (h, w, 2), (n, 2) -> (n, h, w, 2), with x and y each contiguous."""
+    moved = torch.empty((len(origin), 2, *points.shape[:2]), dtype=points.dtype).permute(0, 2, 3, 1)
+    return torch.add(points, origin.view(-1, 1, 1, 2), out=moved)
+
+
+def _for_each_chunk(work: Callable[[slice], None], count: int, length: int) -> None:
+    """Call `work` for all slices of `length` in range(count), in threads that compute alone.
+
+    OpenMP threads wait for each other after every operation. When other processes keep the cores busy, that takes
+    several times as long as the work.
+    """
+    chunks = iter([slice(start, start + length) for start in range(0, count, length)])
+    threads = torch.get_num_threads()
+    inference = torch.is_inference_mode_enabled()
+
+    def run() -> None:
+        torch.set_num_threads(1)
+        with torch.inference_mode(inference), torch.no_grad():
+            for chunk in chunks:
+                work(chunk)
+
+    helpers = min(threads, _MAX_THREADS) - 1
+    try:
+        with ThreadPoolExecutor(max(1, helpers)) as pool:
+            futures = [pool.submit(run) for _ in range(helpers)]
+            run()
+            for future in futures:
+                future.result()
+    finally:  # also for threads that start later, which take the number that was set last
+        torch.set_num_threads(threads)
+
+
+# Checks
+
+
+def runs_eagerly() -> bool:
+    """Return whether operations run at once: not compiled, exported or transformed by `torch.func`."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
+def values_known(tensor: Tensor) -> bool:
+    """Return whether values can be read without waiting for a device or breaking a trace."""
+    return tensor.is_cpu and not isinstance(tensor, FakeTensor) and runs_eagerly()
+
+
+def nan_where_not_finite(images: Tensor, *parameters: Tensor) -> Tensor:
+    """Return `images` (N, C, H, W), NaN for each sample with a non-finite value in `parameters` (N, …).
+
+    `grid_sample` reads a NaN point as lying outside the image; the result would be a black image.
+    """
+    if values_known(images) and all(values_known(p) and p.isfinite().all() for p in parameters):
+        return images
+    finite = torch.stack([p.isfinite().flatten(1).all(dim=1) if p.dim() > 1 else p.isfinite() for p in parameters])
+    return torch.where(finite.all(dim=0)[:, None, None, None], images, math.nan)
+
+
+def coordinate_dtype(images: Tensor) -> torch.dtype:
+    """Return the dtype of coordinates for `images`: float64 for float64, otherwise float32."""
+    return torch.float64 if images.dtype == torch.float64 else torch.float32
+
+
+def check_options(mode: str, padding_mode: str) -> None:
+    """Raise InputError unless both are known."""
+    check_choice("mode", mode, MODES)
+    check_choice("padding_mode", padding_mode, PADDING_MODES)
+
+
+def check_size(size: object) -> None:
+    """Raise InputError unless `size` is (height, width) in positive integers."""
+    if not (isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
+        raise InputError(f"size must be (height, width) in integers; got {size!r}")
+
+
+def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
+    """Raise InputError unless `images` is a floating-point tensor with the axes of `layout`, none but N empty."""
+    if not isinstance(images, Tensor):
+        raise InputError(f"expected a tensor {layout}; got {type(images).__name__}")
+    if images.dim() != layout.count(",") + 1:
+        raise InputError(f"expected a tensor {layout}; got shape {tuple(images.shape)}")
+    if not images.is_floating_point():
+        raise InputError(f"expected floating-point values in [0, 1]; got {images.dtype}: divide bytes by 255")
+    if 0 in images.shape[1:]:
+        raise InputError(f"expected a tensor {layout} that is not empty; got shape {tuple(images.shape)}")
+
+
+def _check_range(images: Tensor) -> None:
+    """Raise InputError for images in [0, 255], judged by a sample of the pixels of the first image.
+
+    Tensors of more than four channels are feature maps, which may have any range.
+    """
+    if not images.shape[0] or images.shape[1] > 4 or not values_known(images):
+        return
+    low, high = torch.aminmax(images.detach()[0, :, :: 1 + images.shape[2] // 64, :: 1 + images.shape[3] // 64])
+    if low.item() >= 0 and 16 < (largest := high.item()) <= 255:
+        raise InputError(f"expected images in [0, 1]; got values up to {largest:g}: divide them by 255")
+
+
+def _check_origin(origin: Tensor, images: Tensor, check_values: bool) -> None:
     if not isinstance(origin, Tensor) or not origin.is_floating_point():
         kind = origin.dtype if isinstance(origin, Tensor) else type(origin).__name__
         raise InputError(f"origin must be a floating-point tensor (N, 2); got {kind}")
-    if tuple(origin.shape) != (count, 2):
-        raise InputError(f"origin must have shape ({count}, 2), one (x, y) per image; got {tuple(origin.shape)}")
-    if check_finite and values_known(origin) and not bool(torch.isfinite(origin).all()):
-        index = int((~torch.isfinite(origin).all(dim=1)).nonzero()[0])
-        raise InputError(f"origin {index} is not finite: {origin[index].tolist()}")
+    if origin.dim() != 2 or origin.shape[0] != images.shape[0] or origin.shape[1] != 2:
+        raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
+    if origin.device != images.device:
+        raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
+    if not (check_values and origin.shape[0] and values_known(origin)):
+        return
+    low, high = torch.aminmax(origin.detach())
+    if not (low.item() >= -2 and high.item() <= 2):
+        index = int((~(origin.abs() <= 2).all(dim=1)).nonzero()[0])
+        kind = "in [-1, 1], not in pixels" if origin[index].isfinite().all() else "finite"
+        raise InputError(f"origin must be {kind}; got {origin[index].tolist()} for image {index}")
 
 
 def _check_number(name: str, value: Tensor | float, count: int) -> None:

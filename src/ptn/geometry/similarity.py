@@ -1,4 +1,4 @@
-"""The one rotate/scale/shift warp that generators, augmentation, test averaging and networks share."""
+"""Similarity transforms of images: the pose, the warp, and the shift between polar images."""
 
 import math
 from dataclasses import dataclass
@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .backend import Backend, uses_triton
-from .interpolate import (
+from .grid import reduce_angle
+from .sample import (
+    Backend,
     Mode,
     PaddingMode,
     check_images,
     check_options,
     check_size,
     coordinate_dtype,
+    fold_slices,
     interpolate,
-    nan_where_broken,
-    pixel_centre,
+    nan_where_not_finite,
+    uses_triton,
     values_known,
 )
-from .slices import fold_slices
 
 
 @dataclass(frozen=True)
@@ -92,76 +93,117 @@ def similarity_warp(
 
     The value at p in the input is at `pose`(p) in the output; see `Similarity`. Differentiable in the images and
     in the fields of the pose. Volumes (N, C, X, Y, Z) -> (N, C, w, h, Z) have all z slices warped alike, each as an
-    image with rows y and columns x. A sample whose pose is not finite is NaN.
+    image with rows y and columns x. A sample whose pose is not finite is NaN. Images may have any range of values.
 
     Args:
         size: (h, w) of the output, by default that of the input.
-        mode, padding_mode, backend: as in `polar_sample`.
+        mode, padding_mode, backend: as in `polar_sample`. "auto" takes Triton in every call on a GPU: it is one
+            kernel, torch launches about twenty.
     """
     volumes = isinstance(images, Tensor) and images.dim() == 5
     check_images(images, "(N, C, X, Y, Z)" if volumes else "(N, C, H, W)")
     check_options(mode, padding_mode)
-    if size is not None:
-        check_size(size)
-    dtype = coordinate_dtype(images)
     if not isinstance(pose, Similarity):
-        raise InputError(f"pose must be a ptn.Similarity; got {type(pose).__name__}")
-    rotation = pose.rotation
-    if not isinstance(rotation, Tensor):  # in float64, before it is rounded to float32
-        rotation = math.remainder(rotation, 2 * math.pi) if math.isfinite(rotation) else math.nan
-    angle = per_image(rotation, "rotation", images, dtype)
-    factor = per_image(pose.scale, "scale", images, dtype)
-    shift = per_image(pose.shift_px, "shift_px", images, dtype, 2)
-    if values_known(factor) and not bool((factor != 0).all()):
-        raise InputError("scale must not be 0: nothing would be left of the image")
+        raise InputError(f"pose must be a Similarity; got {type(pose).__name__}")
+    rotation = _per_image("rotation", pose.rotation, images)
+    scale = _per_image("scale", pose.scale, images)
+    shift = _per_image("shift_px", pose.shift_px, images, 2)
+    if values_known(scale) and not bool((scale != 0).all()):
+        raise InputError("scale must not be 0")
     height, width = (images.shape[3], images.shape[2]) if volumes else (images.shape[2], images.shape[3])
-    out = (height, width) if size is None else (size[0], size[1])
-    if uses_triton(backend, images, out):
-        from . import fused
+    if size is None:
+        size = (height, width)
+    check_size(size)
+    if uses_triton(backend, images, size, 0):
+        from . import triton_ops
 
-        return fused.warp(
-            images,
-            rotation=angle,
-            scale=factor,
-            shift_px=shift,
-            size=out,
-            mode=mode,
-            padding_mode=padding_mode,
-        )
-    slices = fold_slices(images) if volumes else images
-    out_x, out_y = pixel_centre(out)
-    x = torch.arange(out[1], dtype=dtype, device=images.device) - out_x
-    y = torch.arange(out[0], dtype=dtype, device=images.device) - out_y
+        return triton_ops.similarity_warp(images, rotation, scale, shift, size, mode, padding_mode)
+    x = torch.arange(size[1], dtype=scale.dtype, device=images.device) - (size[1] - 1) / 2
+    y = torch.arange(size[0], dtype=scale.dtype, device=images.device) - (size[0] - 1) / 2
     x = x[None, None, :] - shift[:, 0, None, None]
     y = y[None, :, None] - shift[:, 1, None, None]
-    cos = (torch.cos(angle) / factor)[:, None, None]
-    sin = (torch.sin(angle) / factor)[:, None, None]
-    in_x, in_y = pixel_centre((height, width))
+    cos = (torch.cos(rotation) / scale)[:, None, None]
+    sin = (torch.sin(rotation) / scale)[:, None, None]
     warped = interpolate(
-        slices,
-        cos * x + sin * y + in_x,
-        cos * y - sin * x + in_y,
+        fold_slices(images) if volumes else images,
+        cos * x + sin * y + (width - 1) / 2,
+        cos * y - sin * x + (height - 1) / 2,
         mode=mode,
         padding_mode=padding_mode,
     )
-    warped = nan_where_broken(warped, angle, factor, shift)
+    warped = nan_where_not_finite(warped, rotation, scale, shift)
     return warped.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2) if volumes else warped
 
 
-def per_image(
-    value: Tensor | float | tuple[float, float], name: str, images: Tensor, dtype: torch.dtype, *shape: int
-) -> Tensor:
+def _per_image(name: str, value: Tensor | float | tuple[float, float], images: Tensor, *shape: int) -> Tensor:
     """Return `value`, one for all or one for each of `images`, as a tensor (N, *shape)."""
-    count = images.shape[0]
+    dtype, device, full = coordinate_dtype(images), images.device, (images.shape[0], *shape)
+    if isinstance(value, Tensor):
+        if value.shape not in (shape, full):
+            raise InputError(f"{name} must have shape {shape} or {full}; got {tuple(value.shape)}")
+        return value.to(dtype=dtype, device=device).expand(full)
+    if shape:
+        if not (isinstance(value, tuple) and len(value) == shape[0]):
+            raise InputError(f"{name} must be a pair (x, y) or a tensor {full}; got {value!r}")
+        return torch.stack([torch.full(full[:1], number, dtype=dtype, device=device) for number in value], dim=1)
     if isinstance(value, tuple):
-        if len(shape) != 1 or len(value) != shape[0]:
-            raise InputError(f"{name} must be {'a pair of numbers' if shape else 'a number'}; got {value!r}")
-        x, y = (torch.full((count,), number, dtype=dtype, device=images.device) for number in value)
-        return torch.stack((x, y), dim=1)
-    if not isinstance(value, Tensor):
-        if shape:
-            raise InputError(f"{name} must be a pair of numbers or have shape {(count, *shape)}; got {value!r}")
-        return torch.full((count,), value, dtype=dtype, device=images.device)
-    if value.shape not in (shape, (count, *shape)):
-        raise InputError(f"{name} must be a number or have shape {(count, *shape)}; got {tuple(value.shape)}")
-    return value.to(dtype=dtype, device=images.device).expand(count, *shape)
+        raise InputError(f"{name} must be a number or a tensor {full}; got {value!r}")
+    if name == "rotation" and math.isfinite(value):
+        value = reduce_angle(value)
+    return torch.full(full, value, dtype=dtype, device=device)
+
+
+def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:
+    """Return the shift that carries each `reference` onto `moved`: two (N, C, angles, radii) -> (N, 2).
+
+    The shift is (rows, columns) with fractions. Rows wrap and lie in (-angles/2, angles/2]; columns do not, and lie
+    within half the radii. It maximises the correlation of the overlapping parts, Σab / √(Σa²·Σb²), refined by a
+    parabola along each axis. Columns that a dilation moves in from below r_min or out beyond r_max do not count.
+    """
+    check_images(reference, "(N, C, angles, radii)")
+    check_images(moved, "(N, C, angles, radii)")
+    if reference.shape != moved.shape:
+        raise InputError(f"shapes differ: {tuple(reference.shape)} and {tuple(moved.shape)}")
+    if reference.shape[0] == 0:
+        return reference.new_zeros(0, 2, dtype=torch.float64)
+    reference, moved = reference.double(), moved.double()
+    angles, radii = reference.shape[-2:]
+    shape = (angles, 2 * radii)  # so that columns do not wrap
+    spectrum = torch.fft.rfft2(moved, s=shape) * torch.fft.rfft2(reference, s=shape).conj()
+    products = torch.fft.irfft2(spectrum, s=shape).sum(dim=1)
+
+    reach = radii // 2
+    shifts = torch.arange(-reach, reach + 1, device=moved.device)
+    products = products[:, :, shifts % (2 * radii)]
+    energy = _overlap_energy(reference, -shifts) * _overlap_energy(moved, shifts)
+    correlation = torch.where(energy > 0, products / energy.clamp(min=1e-30).sqrt(), -torch.ones_like(products))
+
+    peak = correlation.flatten(1).argmax(dim=1)
+    row, column = peak // len(shifts), peak % len(shifts)
+    sample = torch.arange(len(peak), device=peak.device)
+    rows = row + _parabola(correlation[sample, :, column], row, wraps=True)
+    columns = shifts[column] + _parabola(correlation[sample, row, :], column, wraps=False)
+    return torch.stack((torch.where(rows > angles / 2, rows - angles, rows), columns), dim=1)
+
+
+def _overlap_energy(images: Tensor, shifts: Tensor) -> Tensor:
+    """Return Σ values² over the columns that overlap after each shift: (N, 1, len(shifts)).
+
+    A positive shift excludes the first columns, a negative one the last.
+    """
+    total = images.square().sum(dim=(1, 2)).cumsum(dim=1)
+    total = torch.cat((torch.zeros_like(total[:, :1]), total), dim=1)
+    radii = images.shape[-1]
+    first, last = shifts.clamp(min=0), radii + shifts.clamp(max=0)
+    return (total[:, last] - total[:, first])[:, None, :]
+
+
+def _parabola(values: Tensor, index: Tensor, *, wraps: bool) -> Tensor:
+    """Return the peak, relative to `index`, of the parabola through three neighbouring values: in (-½, ½)."""
+    length = values.shape[1]
+    left, right = index - 1, index + 1
+    left, right = (left % length, right % length) if wraps else (left.clamp(min=0), right.clamp(max=length - 1))
+    a, b, c = (values.gather(1, i[:, None])[:, 0] for i in (left, index, right))
+    curvature = a - 2 * b + c
+    peaked = (curvature < 0) & (left != index) & (right != index)
+    return torch.where(peaked, 0.5 * (a - c) / torch.where(peaked, curvature, 1.0), 0.0)

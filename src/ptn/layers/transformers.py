@@ -35,7 +35,7 @@ class PolarTransformer(nn.Module):
     origin that `predictor` finds, and `PolarTransformer(grid, origin="learned", in_chans=3)` around the origin that
     the paper's predictor finds once it is trained; see `default_predictor`.
 
-    If a predicted origin is not finite, the samples of that image are NaN.
+    If the predicted origin of an image is not finite, its samples are NaN.
 
     Args:
         grid: the angles and radii to sample.
@@ -77,15 +77,9 @@ class PolarTransformer(nn.Module):
         return Location(torch.zeros(images.shape[0], 2, dtype=dtype, device=images.device), None)
 
     def sample(self, images: Tensor, origin: Tensor, *, check_origin: bool = True) -> Tensor:
-        """Returns the polar image around `origin`, see `polar_sample`."""
-        return polar_sample(
-            images,
-            origin,
-            self.grid,
-            mode=self.mode,
-            padding_mode=self.padding_mode,
-            check_origin=check_origin,
-        )
+        """Returns the polar image around `origin`; `check_origin` as in `polar_sample`."""
+        options = {"mode": self.mode, "padding_mode": self.padding_mode, "check_origin": check_origin}
+        return _mark_not_finite(polar_sample(images, origin, self.grid, **options), origin)
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the polar image around `origin`, by default the predicted one or the centre.
@@ -119,6 +113,14 @@ def _choose_predictor(
     if predictor is None and in_chans is not None:
         raise InputError('in_chans is for the default predictor: add origin="learned"')
     return predictor
+
+
+def _mark_not_finite(samples: Tensor, origin: Tensor) -> Tensor:
+    """Returns `samples`, NaN for images whose origin is not finite. On a GPU `polar_sample` does not always check."""
+    if not origin.is_cuda:
+        return samples
+    zero_or_nan = (origin - origin).detach().sum(dim=1).to(samples.dtype)
+    return samples + zero_or_nan.view(-1, *(1,) * (samples.dim() - 1))
 
 
 class CylindricalTransformer(nn.Module):
@@ -157,15 +159,10 @@ class CylindricalTransformer(nn.Module):
         return self.polar.locate(fold_slices(volumes))
 
     def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_origin: bool = True) -> Tensor:
-        """Returns the cylindrical image around `axis_xy`, see `cylindrical_sample`."""
-        return cylindrical_sample(
-            volumes,
-            axis_xy,
-            self.polar.grid,
-            mode=self.polar.mode,
-            padding_mode=self.polar.padding_mode,
-            check_origin=check_origin,
-        )
+        """Returns the cylindrical image around `axis_xy`; `check_origin` as in `polar_sample`."""
+        polar = self.polar
+        options = {"mode": polar.mode, "padding_mode": polar.padding_mode, "check_origin": check_origin}
+        return _mark_not_finite(cylindrical_sample(volumes, axis_xy, polar.grid, **options), axis_xy)
 
     def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the cylindrical image around `axis_xy`, by default the predicted axis or the centre."""
