@@ -188,14 +188,14 @@ def voxelize_mesh(path: Path, *, size: int, occupancy: str) -> Tensor:
 
 def read_idx(path: Path) -> np.ndarray:
     """The array of an idx file."""
-    from ptn.data.formats.idx import read_idx
+    from ptn.data.mnist import read_idx
 
     return read_idx(path)
 
 
 def read_amat(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The images and labels of an .amat file."""
-    from ptn.data.formats.amat import read_amat
+    from ptn.data.mnist import read_amat
 
     return read_amat(path)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import Dataset, DatasetInfo, list_datasets, load_dataset
-from ..data.digits import SPECS, make_digits, pool
+from ..data.digits import SPECS, generate_digits
 from ..data.meshes import read_mesh
 from ..data.mnist import load_mnist
 from ..data.store import MissingDataError
@@ -50,11 +50,11 @@ def note(bench: Bench, name: str, measure_seconds: Callable[[], dict[str, float]
 
 def make_sim2mnist() -> dict[str, float]:
     """Seconds for each split of SIM2MNIST, from MNIST in memory to images in memory, without the cache."""
-    source, spec = pool(load_mnist()), SPECS["sim2mnist"]
+    source, spec = load_mnist(), SPECS["sim2mnist"]
     seconds = {}
     for split in spec.splits:
         start = time.perf_counter()
-        make_digits(source, spec, split)
+        generate_digits(source, spec, split)
         seconds[split] = time.perf_counter() - start
     return seconds
 

@@ -1,7 +1,15 @@
-"""Files to tensors: every data set of the paper, and folders of your own images."""
+"""Data sets: those of the paper by name, and folders of images."""
 
-from .catalog import DatasetInfo, list_datasets, load_dataset
+from .catalog import DatasetInfo, dataset_info, list_datasets, load_dataset
 from .dataset import Dataset, VoxelDataset
 from .folder import load_folder
 
-__all__ = ["Dataset", "DatasetInfo", "VoxelDataset", "list_datasets", "load_dataset", "load_folder"]
+__all__ = [
+    "Dataset",
+    "DatasetInfo",
+    "VoxelDataset",
+    "dataset_info",
+    "list_datasets",
+    "load_dataset",
+    "load_folder",
+]

