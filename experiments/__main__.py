@@ -20,7 +20,7 @@ from ptn.training.recipe import EvaluationSpec, Recipe
 from ptn.training.records import Record
 from ptn.training.session import with_seeds
 
-from . import figures, release
+from . import bench, figures, release
 from .ensembles import add_ensembles
 from .markdown import refresh, render, render_other_runs, summarize_other_runs
 from .metrics import extra_metrics
@@ -159,7 +159,7 @@ def reproduce(
             budget_seconds=budget_seconds,
             at_once=at_once,
             extra_metrics=extra_metrics,
-            how_to_go_on="the same command continues",
+            how_to_continue="the same command continues",
         )
     chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in wanted]
     missing_ensembles = missing_runs(table, load_records(results), chosen, numbers)
@@ -240,7 +240,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-for module in (figures, release):
+for module in (figures, bench, release):
     module.register(app)
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The `ptn` command. A mistake prints one line that says what to do and exits with 2, never a traceback."""
+"""The `ptn` command: registers all commands and reports errors in one line."""
 
 import logging
 import sys
@@ -7,45 +7,31 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import InputError
-from . import (
-    audit,
-    bench,
-    data,
-    demo,
-    evaluate,
-    export,
-    figures,
-    models,
-    polar,
-    predict,
-    quickstart,
-    train,
-)
+from . import audit, data, evaluate, models, quickstart, train
+from .options import warn
 
-# the base of typer's usage errors: click's own up to some version of typer, a copy of it since
-_UsageProblem: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
+# The base of typer's usage errors: click's own class or, in later versions, a copy of it.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
 
 
-class _Warnings(logging.Handler):
-    """What the library logs, as lines on standard error."""
-
+class _WarningHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"ptn: {record.getMessage()}", file=sys.stderr)
+        warn(record.getMessage())
 
 
-logging.getLogger("ptn").addHandler(_Warnings())
+logging.getLogger("ptn").addHandler(_WarningHandler())
 
 app = typer.Typer(
     name="ptn",
-    help="Polar Transformer Networks: shift-invariant, equivariant to rotation and scale.",
+    help="Polar Transformer Networks: invariant to shifts, equivariant to rotation and scale.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from .. import __version__
 
         print(f"ptn {__version__}")
@@ -55,43 +41,43 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
 
 
-for group in (
-    *(quickstart, train, evaluate, predict, audit, export, figures),
-    *(data, models, polar, bench, demo),
+for command in (
+    *(quickstart.quickstart, train.train, evaluate.evaluate, evaluate.predict, audit.audit),
+    *(models.export, data.polar, models.models, models.demo),
 ):
-    group.register(app)
+    app.command()(command)
+app.add_typer(data.group, name="data")
 
 
 def main(arguments: list[str] | None = None, commands: typer.Typer = app) -> NoReturn:
-    """Run the command line and exit."""
+    """Runs the command line and exits: with 2 and one line on standard error for invalid input."""
     try:
         code = commands(args=arguments, standalone_mode=False)
-    except _UsageProblem as error:
+    except _UsageError as error:
         message: str = error.format_message()  # type: ignore[attr-defined]
-        if not message or "Usage:" in message:  # a group without a command: help, which some typers leave to us
+        if not message or "Usage:" in message:  # a group without a command: some versions raise its help
             print(message, end="")
             sys.exit(0)
-        _fail(message, 2)
+        _fail(message)
     except InputError as error:
-        _fail(str(error), 2)
+        _fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except (RuntimeError, MemoryError) as error:
         if "allocate memory" not in str(error) and not isinstance(error, MemoryError):
             raise
-        _fail("not enough memory for that: ask for less", 2)
+        _fail("out of memory: use a smaller input or batch")
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(f"{place}{error.strerror or error}", 2)
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    print(f"ptn: {' '.join(message.split())}", file=sys.stderr)
+def _fail(message: str, code: int = 2) -> NoReturn:
+    warn(message)
     sys.exit(code)

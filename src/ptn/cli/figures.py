@@ -159,9 +159,9 @@ def _trained(sources: Sources, tag: str, recipe: str) -> "Weights":
 
 def _digit(label: int) -> "Tensor":
     """A real digit that comes with an installed package, (28, 28) in [0, 1]."""
-    from ..data.quickstart import load_digits
+    from ..data.mnist import load_bundled
 
-    source = load_digits()
+    source = load_bundled()
     return source.images[int((source.labels == label).nonzero()[0])].float() / 255
 
 
@@ -182,7 +182,7 @@ def _sim2mnist(path: Path, sources: Sources) -> None:
     mnist = load_mnist()
     first = int((test.labels == _SHOWN).nonzero()[0])
     chosen = test.meta["mnist_index"][first : first + _DIGITS]
-    images = torch.cat((mnist.train_images, mnist.test_images))[chosen]
+    images = mnist.images[chosen]
     title = weights.model.config.name.upper().replace("_", "-")
     sim2mnist.draw(weights.model, test, images.float() / 255, path, title=title)
 
@@ -244,6 +244,7 @@ def _origins(path: Path, sources: Sources) -> None:
     from ..models import Network
     from ..reporting.figures import origins
     from ..reporting.published import TABLES
+
     TITLES = {"ptn_resnet32": "PTN-ResNet32", "resnet32": "ResNet32"}
 
     opened = _trained(sources, "ptn_resnet32.rotsvhn", "rotsvhn/ptn_resnet32/modern")

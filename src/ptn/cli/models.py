@@ -1,70 +1,127 @@
-"""`ptn models`: what there is, how large it is, what it takes."""
+"""`ptn models`, `ptn export` and `ptn demo`."""
 
-import json
+import webbrowser
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..errors import InputError, optional_module
+from .options import DatasetOption, FolderOption, JsonOption, WeightsArgument, load_data, print_json, print_table
 
-def register(app: typer.Typer) -> None:
-    app.command("models")(list_networks)
+# The inputs that the paper uses each network for.
+_DIGITS: list[dict[str, Any]] = [{"image_size": size} for size in (28, 42, 96)]
+_COLOR: list[dict[str, Any]] = [{"image_size": 32, "in_chans": 3}]
+_VOXELS: list[dict[str, Any]] = [{"image_size": 32, "num_classes": 40}]
+_INPUTS = {
+    "resnet32": _COLOR,
+    "ptn_resnet32": _COLOR,
+    "ccnn_3d": _VOXELS,
+    "cylindrical": _VOXELS,
+    "cylindrical_l": [{"image_size": 64, "num_classes": 40, "in_chans": 2}],
+}
 
 
-def list_networks(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of a table.")] = False,
-) -> None:
-    """Every network with its parameter counts at the input sizes of the paper."""
-    rows = [row for name in _inputs() for row in _rows(name)]
+def models(as_json: JsonOption = False) -> None:
+    """List all networks with their parameters at the input sizes of the paper, and the released weights."""
+    from ..models import list_models, list_pretrained
+
+    rows = [_row(name, settings) for name in list_models() for settings in _INPUTS.get(name, _DIGITS)]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    from ..models import list_pretrained
-
-    table = Table(title="Networks, and their parameters by input size")
-    table.add_column("model")
-    table.add_column("input (channels × pixels)")
-    table.add_column("classes", justify="right")
-    table.add_column("parameters", justify="right")
-    previous = None
-    for row in rows:
-        if previous and row["model"] != previous:
-            table.add_section()
-        shape = " × ".join(map(str, row["input"]))
-        name = row["model"] if row["model"] != previous else ""
-        table.add_row(name, shape, str(row["classes"]), f"{row['params']:,}")
-        previous = row["model"]
-    console = Console()
-    console.print(table)
-    console.print(f"Pretrained weights: {', '.join(list_pretrained()) or 'none yet'}")
+    print_table(
+        "Networks and their parameters",
+        ("model", "input (channels × pixels)", "classes", "parameters"),
+        [
+            (row["model"], " × ".join(map(str, row["input"])), str(row["classes"]), f"{row['params']:,}")
+            for row in rows
+        ],
+        right=("classes", "parameters"),
+    )
+    print(f"Released weights: {', '.join(list_pretrained())}")
 
 
-def _inputs() -> dict[str, list[dict[str, Any]]]:
-    """The settings in which the paper uses each network."""
-    from ..models import list_models
+def _row(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    import torch
 
-    digits: list[dict[str, Any]] = [{"image_size": size} for size in (28, 42, 96)]
-    photographs: list[dict[str, Any]] = [{"image_size": 32, "in_chans": 3}]
-    special = {
-        "resnet32": photographs,
-        "ptn_resnet32": photographs,
-        "ccnn_3d": [{"image_size": 32, "num_classes": 40}],
-        "cylindrical": [{"image_size": 32, "num_classes": 40}],
-        "cylindrical_l": [{"image_size": 64, "num_classes": 40, "in_chans": 2}],
+    from ..models import count_parameters, create_model
+
+    with torch.device("meta"):
+        model = create_model(name, **settings)
+    classes = settings.get("num_classes", 10)
+    return {"model": name, "input": list(model.input_shape), "classes": classes, "params": count_parameters(model)}
+
+
+def export(
+    weights: WeightsArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write, .onnx or .pt2; by default NAME.onnx.", show_default=False
+        ),
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="Largest accepted difference of the logits.")] = 1e-4,
+    dataset: DatasetOption = None,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a model as an ONNX file (.onnx) or a torch.export program (.pt2): images in [0, 1] -> logits.
+
+    The batch size is dynamic and normalization is included. The file is compared with the model on handwritten
+    digits, or images of --dataset or --folder, and only written if the logits agree.
+    """
+    from ..models import OnnxModel, load_model
+    from ..models import export as export_model
+    from ..models.export import BATCHES
+
+    path = output or Path(Path(weights).name.removesuffix(".safetensors") + ".onnx")
+    model = load_model(weights)
+    if isinstance(model, OnnxModel):
+        raise InputError(f"{weights} is an ONNX file already: export its .safetensors file")
+    images = None
+    if dataset is not None or folder is not None:
+        images = load_data(model, weights, dataset, folder, "test").images[: sum(BATCHES)]
+        images = images.float() / 255 if images.dim() == 4 else images.float()
+    exported = export_model(model, path, images=images, tolerance=tolerance)
+    facts = {
+        "path": str(exported.path),
+        "format": "torch" if path.suffix == ".pt2" else "onnx",
+        "bytes": exported.path.stat().st_size,
+        "largest_difference": exported.difference,
+        "images": exported.images,
+        "batches": list(exported.batches),
     }
-    return {name: special.get(name, digits) for name in list_models()}
+    if as_json:
+        print_json(facts)
+        return
+    print(f"{exported.path}  {facts['bytes']:,} bytes")
+    print(f"largest difference of the logits: {exported.difference:.1g}, on {exported.images} images")
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
-    from ..models.zoo import build_on_meta, count_parameters
+def demo(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free port.")] = 8028,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A .safetensors file to show as well: a PTN, or a plain CNN to compare with. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Serve a page to draw and transform a digit and compare a PTN with a plain CNN; Ctrl-C stops the server."""
+    for package in ("starlette", "pydantic", "uvicorn"):
+        optional_module(package, "ptn[demo]")
+    from ..demo.models import find_pairs, sample_digits
+    from ..demo.server import serve
 
-    rows = []
-    for settings in _inputs()[name]:
-        model = build_on_meta(name, **settings)
-        classes = settings.get("num_classes", 10)
-        rows.append(
-            {"model": name, "input": list(model.input_shape), "classes": classes, "params": count_parameters(model)}
-        )
-    return rows
+    def announce(address: str) -> None:
+        print(f"{address}  (Ctrl-C stops the server)", flush=True)
+        if open_browser:
+            webbrowser.open(address)
+
+    try:
+        serve(find_pairs(weights or ()), sample_digits(), port=port, on_ready=announce)
+    except KeyboardInterrupt:
+        print()

@@ -1,87 +1,65 @@
-"""`ptn quickstart`: what `make demo` runs."""
+"""`ptn quickstart`: train two small networks on bundled digits and draw the results."""
 
-import importlib.util
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from .options import print_table, require_matplotlib
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from torch import Tensor
 
-    from ..training import Recipe
-    from ..training.records import Record
-    from ..training.trainer import Run
+    from ..data import Dataset
+    from ..training import Recipe, Record, Run
 
-# the plain network first: it is the quicker one, and the polar one has its errors to halve
-TITLES = {"ccnn_s": "CCNN-S", "ptn_s": "PTN-S"}
-KINDS = {"ccnn_s": "plain CNN", "ptn_s": "polar CNN"}
-
-
-def register(app: typer.Typer) -> None:
-    app.command("quickstart")(quickstart)
+NETWORKS = {"ccnn_s": ("CCNN-S", "plain CNN"), "ptn_s": ("PTN-S", "polar CNN")}
+_ROTATED_DIGITS = 300
 
 
 def quickstart(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for pictures and weights.")] = Path("out"),
-    epochs: Annotated[
-        int | None, typer.Option(help="Train for so many epochs instead of the recipe's.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first weights and of the order of the digits.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for figures and weights.")] = Path("out"),
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs; by default 15.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and the order of the digits.")] = 0,
 ) -> None:
-    """Train a polar and a plain network on real digits at any angle, size and place, and draw what they do.
+    """Train a polar and a plain network on rotated, scaled and shifted digits, and draw their accuracy.
 
     Takes two to three minutes on a CPU. Earlier results in the folder are replaced.
     """
-    if importlib.util.find_spec("matplotlib") is None:  # said now, rather than after minutes of training
-        raise InputError("the pictures of quickstart need matplotlib: pip install 'ptn[data,figures]'")
-    from rich.console import Console
-
-    from ..data.quickstart import load_quickstart
-    from ..files import make_folder
-    from ..reporting.figures import quickstart as figure
+    require_matplotlib()
     from ..config import override
+    from ..data import load_dataset
+    from ..files import make_folder
     from ..training.session import run_folder
 
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
-    recipes = [override(quickstart_recipe(model), changes) for model in TITLES]
+    recipes = [override(quickstart_recipe(model), changes) for model in NETWORKS]
     make_folder(output)
-    test = load_quickstart("test")
-    console = Console(highlight=False, markup=False)
-    console.print("Real digits at any angle, 0.6 to 1.2 times as large, anywhere on 42 × 42 pixels.")
+    test: Any = load_dataset("quickstart", "test")
+    print("Handwritten digits at any angle, scaled by 0.6 to 1.2, anywhere on 42 × 42 pixels.")
     with _one_thread():
         finished = _train(recipes, output / "runs")
-        _print_errors(console, finished)
-        plain, polar = (
-            figure.Contender(TITLES[record.model], run.finished_model(), record.test_error or 0.0)
-            for run, record in finished
-        )
-        figure.draw(polar, plain, test, output / "quickstart.png")
-        _measure_shifts(console, output / "logpolar.png")
-
+        _print_errors(finished)
+        _draw(finished, test, output / "quickstart.png")
+        _measure_shifts(output / "logpolar.png")
     weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
-    console.print(f"Pictures: {output / 'quickstart.png'}, {output / 'logpolar.png'}", soft_wrap=True)
-    console.print("Next:")
-    for command in (
-        f"ptn evaluate {shlex.quote(str(weights))} --per-class",
-        "ptn train --folder PHOTOS          (a folder of images for each class)",
-        "ptn polar photo.jpg -o out",
-        "ptn models",
-    ):
-        console.print(f"  {command}", soft_wrap=True)
+    print(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
+    print("Next:")
+    print(f"  ptn evaluate {shlex.quote(str(weights))} --per-class")
+    print("  ptn train --folder PHOTOS          (one folder of images per class)")
+    print("  ptn polar photo.jpg -o out")
+    print("  ptn models")
 
 
 def quickstart_recipe(model: str) -> "Recipe":
     """Returns the recipe of a small network on the quickstart digits, for minutes on a CPU."""
-    from ..training.recipe import DataSpec, ModelSpec, Recipe, ScheduleSpec
+    from ..training import DataSpec, ModelSpec, Recipe, ScheduleSpec
 
     return Recipe(
-        name=f"quickstart/{model}/modern",
+        name=f"quickstart/{model}",
         data=DataSpec("quickstart"),
         model=ModelSpec(model),
         schedule=ScheduleSpec("cosine", warmup=0.1),
@@ -93,11 +71,7 @@ def quickstart_recipe(model: str) -> "Recipe":
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for the block: networks this small gain little from two, which crawl where others compute too.
-
-    On two busy cores one thread trained ten times faster than two. The result does not depend on the number of
-    cores, either.
-    """
+    """Context manager: one thread of torch. More are slower for networks this small where the cores are busy."""
     import torch
 
     threads = torch.get_num_threads()
@@ -109,15 +83,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
-    """The finished run of each recipe, with its record."""
     import torch
 
-    from ..training import SessionOptions, train_recipes
-    from ..training.records import read_records
+    from ..training import SessionOptions, read_records, train_recipes
     from ..training.progress import make_reporter
     from ..training.session import run_folder
 
-    options = SessionOptions(folder=folder, device=torch.device("cpu"), fresh=True)
+    options = SessionOptions(folder, torch.device("cpu"), fresh=True)
     outcome = train_recipes(recipes, options, make_reporter())
     if outcome.reason is not None:
         raise typer.Abort
@@ -126,49 +98,73 @@ def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
     return [(run, read_records(run_folder(run.recipe, folder) / "result.jsonl")[0]) for run in outcome.done]
 
 
-def _print_errors(console: "Console", finished: "list[tuple[Run, Record]]") -> None:
-    from rich.table import Table
-
+def _print_errors(finished: "list[tuple[Run, Record]]") -> None:
     run, first = finished[0]
-    table = Table(title=f"After {first.epochs} epochs on the same {len(run.data.train):,} digits")
-    for heading in ("network", "kind"):
-        table.add_column(heading)
-    for heading in ("parameters", "test error", "wrong", "training"):
-        table.add_column(heading, justify="right")
+    rows = []
     for _, record in finished:
         error, count = record.test_error or 0.0, int(record.metrics["test_count"])
-        table.add_row(
-            TITLES[record.model],
-            KINDS[record.model],
-            f"{record.params:,}",
-            f"{error:.1f}%",
-            f"{round(error * count / 100)} of {count:,}",
-            f"{record.train_seconds:.0f} s",
+        wrong = f"{round(error * count / 100)} of {count:,}"
+        results = (f"{record.params:,}", f"{error:.1f}%", wrong, f"{record.train_seconds:.0f} s")
+        rows.append((*NETWORKS[record.model], *results))
+    numbers = ("parameters", "test error", "wrong", "training")
+    title = f"After {first.epochs} epochs on the same {len(run.data.train):,} digits"
+    print_table(title, ("network", "kind", *numbers), rows, right=numbers)
+
+
+def _draw(finished: "list[tuple[Run, Record]]", test: "Dataset", path: Path) -> None:
+    """Draws a digit of each class, and accuracies on test digits that stay inside the image at every angle."""
+
+    from ..data.dataset import subset
+    from ..evaluation import ANGLES, accuracy_by_angle, scores
+    from ..figures import QuickstartResult, draw_quickstart
+
+    firsts = [int((test.labels == label).nonzero()[0]) for label in test.labels.unique()]
+    images = test.images[firsts].float() / 255
+    rotated = subset(test, stays_inside(test.images).nonzero()[:_ROTATED_DIGITS, 0])
+    models = {record.model: run.finished_model() for run, record in finished}
+    results = {
+        record.model: QuickstartResult(
+            NETWORKS[record.model][0],
+            record.test_error or 0.0,
+            scores(models[record.model], images).argmax(dim=1).tolist(),
+            accuracy_by_angle(models[record.model], rotated),
         )
-    console.print(table)
+        for _, record in finished
+    }
+    draw_quickstart(
+        path,
+        images,
+        test.labels[firsts].tolist(),
+        models["ptn_s"].explain(images),
+        (results["ptn_s"], results["ccnn_s"]),
+        angles=ANGLES,
+        note=f", on {len(rotated)} test digits that stay inside the image",
+    )
 
 
-def _measure_shifts(console: "Console", picture: Path) -> None:
-    """Why it works: turning and enlarging a digit shift its log-polar image (the paper's Figure 1)."""
-    from rich.table import Table
+def stays_inside(images: "Tensor") -> "Tensor":
+    """Returns which images (N, C, H, W) have no bright pixels outside the inscribed disc: bool (N,)."""
+    from ..evaluation.equivariance import disc
 
-    from ..data.quickstart import load_digits
-    from ..reporting.figures import logpolar
+    return ~((images > 0) & (disc(images) == 0)).flatten(1).any(dim=1)
 
-    source = load_digits()
-    # one of each class
-    chosen = [source.images[int((source.labels == label).nonzero()[0])].float() / 255 for label in range(10)]
-    shifts = [
-        shift
-        for digit in chosen
-        for shift in (*logpolar.turn(digit, (0, 90, 200)).shifts, *logpolar.dilate(digit, (1, 1.5, 2.4)).shifts)
-    ]
-    table = Table(title="Why: shifts of the log-polar images of ten digits (96 × 96)")
-    table.add_column("transform")
-    table.add_column("unit")
-    for heading in ("theory", "measured (mean)", "furthest from theory"):
-        table.add_column(heading, justify="right")
-    for row in logpolar.summarise(shifts):
-        table.add_row(*row)
-    console.print(table)
-    logpolar.draw(chosen[3], picture)
+
+def _measure_shifts(path: Path) -> None:
+    """Measures how rotation and dilation shift the log-polar images of ten digits, and draws one (Figure 1)."""
+    from ..data.digits import bundled_digits
+    from ..figures import draw_log_polar, log_polar_shifts
+
+    images, labels = bundled_digits()
+    digits = [images[int((labels == label).nonzero()[0])].float() / 255 for label in range(10)]
+    rows = []
+    for kind, amounts in (("rotation", (0.0, 90.0, 200.0)), ("dilation", (1.0, 1.5, 2.4))):
+        by_digit = [log_polar_shifts(digit, kind, amounts)[2] for digit in digits]
+        for shifts in list(zip(*by_digit, strict=True))[1:]:
+            mean = sum(shift.measured for shift in shifts) / len(shifts)
+            worst = max((shift.measured - shift.theory for shift in shifts), key=abs)
+            numbers = (f"{shifts[0].theory:.2f}", f"{mean:.2f}", f"{worst:+.2f}")
+            rows.append((shifts[0].label, shifts[0].unit, *numbers))
+    headings = ("theory", "measured (mean)", "largest error")
+    title = "Shifts of the log-polar images of ten digits (96 × 96)"
+    print_table(title, ("transform", "unit", *headings), rows, right=headings)
+    draw_log_polar(digits[3], path)

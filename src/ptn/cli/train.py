@@ -1,65 +1,79 @@
-"""`ptn train`: recipes by name, or a folder of one's own images."""
+"""`ptn train`."""
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
+from .options import DeviceOption
 
 if TYPE_CHECKING:
     from ..training import Recipe
-    from ..training.session import ExtraMetrics
-
-
-def register(app: typer.Typer) -> None:
-    app.command("train")(train)
 
 
 def train(
     folder: Annotated[
-        Path | None, typer.Option(help="Train on your own images: DIR/train/<class>/*, or DIR/<class>/*.")
+        Path | None,
+        typer.Option(help="Folder of images: DIR/train/CLASS/* or DIR/CLASS/*.", show_default=False),
     ] = None,
-    model: Annotated[str, typer.Option(help="With --folder: the network, say ptn_b or timm:resnet18.")] = "ptn_b",
+    dataset: Annotated[
+        str | None, typer.Option(help="Or a data set of `ptn data list`.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model of `ptn models`, or timm:NAME; by default ptn_b for images.", show_default=False
+        ),
+    ] = None,
     image_size: Annotated[
-        int, typer.Option(help="With --folder: images are resized to this many pixels.", min=16)
-    ] = 64,
-    epochs: Annotated[int | None, typer.Option(help="Train for so many epochs instead of the recipe's.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, say 0, 0-4 or 0,3,7.")] = "0",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting, say optimizer.lr=0.005. Repeatable.")
+        int | None, typer.Option(min=16, help="With --folder: pixels per side; by default 64.", show_default=False)
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for checkpoints, weights, records")] = Path(
-        "runs"
-    ),
-    results: Annotated[Path | None, typer.Option(help="Append the records to this file too.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoints.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw earlier checkpoints of these runs away.")] = False,
-    budget_seconds: Annotated[float | None, typer.Option(help="Stop at a checkpoint after so long.")] = None,
-    at_once: Annotated[int, typer.Option(help="How many runs share a GPU at most.", min=1)] = 16,
-    checkpoint_every: Annotated[int, typer.Option(help="Epochs between checkpoints.", min=1)] = 10,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of epochs; by default about 3,000 steps.", show_default=False)
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, one run each: 0, 0-4 or 0,3,7.")] = "0",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.", show_default=False),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and records.")] = Path("runs"),
+    results: Annotated[
+        Path | None, typer.Option(help="Append the records to this file, too.", show_default=False)
+    ] = None,
+    device: DeviceOption = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from checkpoints.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")] = False,
+    budget_seconds: Annotated[
+        float | None, typer.Option(help="Write checkpoints and stop after this time.", show_default=False)
+    ] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Maximal number of runs that share a GPU.")] = 16,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 10,
     fused: Annotated[
         bool | None,
-        typer.Option(help="Compile the step: faster after a slow start. By default on a GPU, where it can be."),
+        typer.Option(help="Compile the training step; by default on a GPU.", show_default=False),
     ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars.")] = False,
 ) -> None:
-    """Train a network on your own images, test it once, keep weights and records."""
+    """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights."""
     from ..config import override, parse_setting
-    from ..training import with_seeds
-    from ..training.recipe import folder_recipe
+    from ..training import dataset_recipe, folder_recipe, with_seeds
 
-    if folder is None:
-        raise InputError("a folder of images is missing: --folder DIR")
-    chosen = folder_recipe(folder, model=model, image_size=image_size)
+    if (folder is None) == (dataset is None):
+        raise InputError("use either --folder DIR or --dataset NAME")
+    if folder is not None:
+        recipe = folder_recipe(folder, model=model or "ptn_b", image_size=image_size or 64)
+    elif image_size is not None:
+        raise InputError("--image-size is for --folder: the images of a data set have a fixed size")
+    else:
+        recipe = dataset_recipe(str(dataset), model=model)
     changes = dict(parse_setting(text) for text in settings or [])
     if epochs is not None:
         changes["epochs"] = epochs
-    runs = with_seeds(override(chosen, changes), parse_seeds(seeds))
     code = run_session(
-        runs,
+        with_seeds(override(recipe, changes), parse_seeds(seeds)),
         output=output,
         results=results,
         device=device,
@@ -75,74 +89,64 @@ def train(
 
 
 def run_session(
-    recipes: "list[Recipe]",
+    recipes: "Sequence[Recipe]",
     *,
     output: Path,
-    results: Path | None = None,
     device: str = "auto",
-    resume: bool = False,
-    fresh: bool = False,
-    budget_seconds: float | None = None,
-    at_once: int = 16,
-    checkpoint_every: int = 10,
-    fused: bool | None = None,
     tensorboard: bool = False,
-    extra_metrics: "ExtraMetrics | None" = None,
-    how_to_go_on: str = "go on with --resume",
+    how_to_continue: str = "continue with --resume",
+    extra_metrics: Callable[..., dict[str, Any]] | None = None,
+    **options: Any,
 ) -> int:
-    """Train `recipes` and tell the terminal about it. Returns 3 if stopped early, 1 if a run failed, else 0."""
-    # deterministic cuBLAS asks for this before CUDA starts
+    """Trains recipes with progress on the terminal; returns 3 if stopped early, 1 if a run failed, otherwise 0.
+
+    Args:
+        how_to_continue: end of the message about a stopped session.
+        extra_metrics, options: of `SessionOptions`.
+    """
+    # Required for deterministic cuBLAS, before CUDA is initialized.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from ..device import choose_device
     from ..training import SessionOptions, train_recipes
     from ..training.distributed import join, launched_together
-    from ..training.progress import TensorBoardReporter, make_reporter
+    from ..training.progress import make_reporter
     from ..training.session import run_folder
 
-    if resume and fresh:
-        raise InputError("--resume goes on and --fresh starts over: give one of them")
+    if options.get("resume") and options.get("fresh"):
+        raise InputError("use either --resume or --fresh")
     place, parallel = choose_device(device), None
     if launched_together():
         parallel = join(place)
         place = parallel.device
-    options = SessionOptions(
-        folder=output,
-        device=place,
-        parallel=parallel,
-        resume=resume,
-        fresh=fresh,
-        budget_seconds=budget_seconds,
-        at_once=at_once,
-        checkpoint_every=checkpoint_every,
-        fused=fused,
-        results=results,
-        extra_metrics=extra_metrics,
-    )
-    reporter = make_reporter()
-    outcome = train_recipes(recipes, options, TensorBoardReporter(reporter) if tensorboard else reporter)
+    session = SessionOptions(output, place, parallel=parallel, extra_metrics=extra_metrics, **options)
+    outcome = train_recipes(recipes, session, make_reporter(tensorboard=tensorboard))
     code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
-    if options.leads:
+    if session.leads:
         files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]
-        if kept := [path for path in files if path.exists()]:
-            print("weights:", *kept, sep="\n")
-        if code != 3 or kept:
-            print(f"records are in {output / 'records.jsonl'}")
+        if weights := [path for path in files if path.exists()]:
+            print("weights:", *weights, sep="\n")
+        if code != 3 or weights:
+            print(f"records: {output / 'records.jsonl'}")
         if code == 3:
-            print(f"stopped: {outcome.reason}; {how_to_go_on}")
+            print(f"stopped: {outcome.reason}; {how_to_continue}")
     if parallel is not None:
         parallel.end(code)
     return code
 
 
 def parse_seeds(text: str) -> list[int]:
-    """ "0-2,7" -> [0, 1, 2, 7]."""
+    """Returns the seeds of a list of numbers and ranges.
+
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
     seeds: list[int] = []
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
             seeds += range(int(first), int(last if dash else first) + 1)
     except ValueError:
-        raise InputError(f"--seeds takes numbers and ranges, say 0-4 or 0,3,7; got {text!r}") from None
+        seeds = []
     if not seeds:
-        raise InputError(f"--seeds names none: {text!r}")
+        raise InputError(f"--seeds must be numbers and ranges, such as 0-4 or 0,3,7; got {text!r}")
     return seeds

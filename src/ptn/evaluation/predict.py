@@ -192,7 +192,7 @@ class _Reader:
             picture, _ = read_image(Path(source))
         else:
             picture = _to_tensor(source)
-        return (fit_image(picture, (size[0], size[1]), channels, self.fit) * 255).round().byte()
+        return fit_image(picture, (size[0], size[1]), channels, self.fit)
 
 
 def _to_tensor(source: Any) -> Tensor:

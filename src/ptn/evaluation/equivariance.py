@@ -1,0 +1,380 @@
+"""Equivariance errors of layers and networks."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, unknown_name
+from ..geometry import Mode, PolarGrid, Similarity, interpolate, similarity_warp, wrap_angle
+from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
+from ..models import inferring
+from .classify import plane_size
+
+Kind = Literal["rotation", "scale", "shift"]
+Relation = Literal["image", "polar", "invariant"]
+
+OUTPUT = "(output)"
+"""Name of the model's output among the layers."""
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_TRANSFORMERS = (PolarTransformer, CylindricalTransformer, SpatialTransformer)
+_BATCH = 16  # all feature maps of a batch are in memory
+_MAX_SKEW = 1.5  # ratio of the strides along the two axes of a feature map of the image
+_KERNEL_REACH = 2  # pixels on either side of a sample that bicubic interpolation reads
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A similarity of one kind; `amount` in degrees, as a factor, or in pixels."""
+
+    kind: Kind
+    amount: float
+    pose: Similarity
+
+    @classmethod
+    def of(cls, kind: Kind, amount: float, direction: tuple[float, float] = (1.0, 0.0)) -> "Transform":
+        """Returns a rotation about the center, a scaling, or a shift along `direction`."""
+        if kind == "rotation":
+            return cls(kind, amount, Similarity(math.radians(amount)))
+        if kind == "scale":
+            return cls(kind, amount, Similarity(scale=amount))
+        return cls(kind, amount, Similarity(shift_px=(amount * direction[0], amount * direction[1])))
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """Relative equivariance error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ of a layer f over all images x.
+
+    T′ depends on how the feature map relates to the image (`relation`):
+
+    - "image": the map covers the image; T′ is T about the center of the map, compared inside a disc;
+    - "polar": rows are angles and columns radii around an origin that follows the image; T′ rolls the rows and
+      shifts the columns, compared where the source lies within the columns;
+    - "invariant": T′ is the identity (logits, vectors, maps after a spatial transformer).
+
+    `resampling` is the same error if image and map are transformed and transformed back: interpolation alone. Both
+    are None where the map is zero. `shape` is that of one map, channels first.
+    """
+
+    layer: str
+    shape: tuple[int, ...]
+    relation: Relation
+    kind: Kind
+    amount: float
+    error: float | None
+    resampling: float | None
+
+
+@dataclass(frozen=True)
+class _Layer:
+    name: str
+    shape: tuple[int, ...]
+    relation: Relation
+    grid: PolarGrid | None = None
+
+
+def equivariance_error(
+    layer_or_model: nn.Module,
+    images: Tensor,
+    *,
+    angles: Sequence[float] = (45.0, 90.0),
+    scales: Sequence[float] = (1.25,),
+    shifts_px: Sequence[float] = (),
+    polar: bool = False,
+    mode: Mode = "bicubic",
+) -> dict[str, dict[float, float]]:
+    """Returns the relative equivariance error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ by kind of transform and amount.
+
+    0 is exact equivariance. T′ follows from the output of f: that of a polar map after a polar or cylindrical
+    transformer, the identity for vectors such as logits, otherwise that of a map of the image; see `LayerError`.
+    Only rotations of square images by multiples of 90° and shifts by whole pixels need no interpolation.
+
+    >>> layer, images = nn.Conv2d(1, 8, kernel_size=1), torch.rand(4, 1, 32, 32)
+    >>> equivariance_error(layer, images, angles=[90], scales=[])["rotation"][90] < 1e-5
+    True
+
+    Args:
+        images: (N, C, H, W) or (N, C, X, Y, Z); only the inscribed disc is used.
+        angles: rotations about the center, in degrees.
+        scales: factors.
+        shifts_px: shifts along x.
+        polar: the inputs are polar images (N, C, angles, radii), as for `WrapConv2d`: rotations roll their rows,
+            and `scales` and `shifts_px` are ignored.
+    """
+    amounts: dict[Kind, Sequence[float]] = {"rotation": angles}
+    if not polar:
+        amounts |= {"scale": scales, "shift": shifts_px}
+    transforms = [Transform.of(kind, float(amount)) for kind, values in amounts.items() for amount in values]
+    with inferring(layer_or_model):
+        output = layer_or_model(images[:1])
+    problem = _problem(output)
+    if problem is not None:
+        raise InputError(f"the output cannot be compared: {problem}")
+    relation, grid = ("polar", None) if polar else _relation("", dict(layer_or_model.named_modules()), [""])
+    layer = _Layer(OUTPUT, tuple(output.shape[1:]), relation if output.dim() > 2 else "invariant", grid)
+    source = _Layer("", tuple(images.shape[1:]), "polar" if polar else "image")
+    errors = _measure(layer_or_model, images, transforms, [layer], mode, source)
+    result: dict[str, dict[float, float]] = {}
+    for error in errors:
+        result.setdefault(error.kind, {})[error.amount] = math.nan if error.error is None else error.error
+    return result
+
+
+def layer_errors(
+    model: nn.Module,
+    images: Tensor,
+    transforms: Sequence[Transform],
+    *,
+    names: Sequence[str] | None = None,
+    mode: Mode = "bicubic",
+) -> list[LayerError]:
+    """Returns the errors of inner layers on images (N, C, H, W) in [0, 1], in the order in which the layers run.
+
+    Args:
+        names: layers as in `model.named_modules()`; by default the outermost blocks that return feature maps. The
+            output of the model is always included.
+    """
+    layers = _choose_layers(model, images, names)
+    return _measure(model, images, transforms, layers, mode, _Layer("", tuple(images.shape[1:]), "image"))
+
+
+def _measure(
+    model: nn.Module,
+    images: Tensor,
+    transforms: Sequence[Transform],
+    layers: Sequence[_Layer],
+    mode: Mode,
+    source: _Layer,
+) -> list[LayerError]:
+    names = {layer.name for layer in layers}
+    modules = {name: module for name, module in model.named_modules() if name and name in names}
+    maps: dict[str, Tensor] = {}
+    low, high = min(0.0, float(images.min())), max(1.0, float(images.max()))
+    sums: dict[tuple[str, Transform], Tensor] = {}
+
+    def record(inputs: Tensor) -> dict[str, Tensor]:
+        maps.clear()
+        maps[OUTPUT] = model(inputs.clamp(low, high))
+        return dict(maps)
+
+    with inferring(model), _hooked(modules, maps.__setitem__):
+        for transform in transforms:
+            pose = transform.pose
+            for batch in images.split(_BATCH):
+                inputs = batch
+                if source.relation == "image":  # black out what the transform would move out of view
+                    inputs = batch * disc(batch, share=_shift_share(pose, batch) / max(1.0, float(pose.scale)))
+                moved, _ = _carry(source, inputs, pose, inputs, mode)
+                if source.relation == "polar":
+                    returned, _ = _carry(source, moved, pose.inverse(), inputs, mode)
+                else:
+                    returned = round_trip(inputs, pose, mode=mode)
+                plain, moved_maps, returned_maps = record(inputs), record(moved), record(returned)
+                for layer in layers:
+                    carried, inside = _carry(layer, plain[layer.name], pose, inputs, mode)
+                    back, inside_back = _carry(layer, carried, pose.inverse(), inputs, mode)
+                    parts = [
+                        *_squares(moved_maps[layer.name], carried, inside),
+                        *_squares(returned_maps[layer.name], back, inside_back),
+                    ]
+                    key = (layer.name, transform)
+                    sums[key] = sums.get(key, torch.zeros(4, dtype=torch.float64)) + torch.stack(parts).cpu()
+    return [
+        LayerError(layer.name, layer.shape, layer.relation, t.kind, t.amount, *_ratios(sums[layer.name, t]))
+        for layer in layers
+        for t in transforms
+    ]
+
+
+def _squares(maps: Tensor, expected: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    difference = (maps.double() - expected.double()) * inside
+    return difference.square().sum(), (expected.double() * inside).square().sum()
+
+
+def _ratios(sums: Tensor) -> tuple[float | None, float | None]:
+    difference, size, difference_back, size_back = sums.tolist()
+    return (
+        (difference / size) ** 0.5 if size > 0 else None,
+        (difference_back / size_back) ** 0.5 if size_back > 0 else None,
+    )
+
+
+def round_trip(images: Tensor, pose: Similarity, *, mode: Mode = "bicubic") -> Tensor:
+    """Returns images transformed by `pose` and back: the effect of interpolation alone.
+
+    The intermediate canvas is large enough that nothing is cut off.
+    """
+    height, width = plane_size(images)
+    cos, sin = abs(math.cos(pose.rotation)), abs(math.sin(pose.rotation))
+    x, y = map(abs, pose.shift_px)
+    needed = (
+        pose.scale * (sin * width + cos * height) + 2 * float(y),
+        pose.scale * (cos * width + sin * height) + 2 * float(x),
+    )
+    # Equal margins on both sides keep the pixel centers in place.
+    margins = [
+        max(0, math.ceil((float(n) - side) / 2)) + _KERNEL_REACH
+        for n, side in zip(needed, (height, width), strict=True)
+    ]
+    canvas = (height + 2 * margins[0], width + 2 * margins[1])
+    moved = similarity_warp(images, pose, size=canvas, mode=mode, padding_mode="border")
+    return similarity_warp(moved, pose.inverse(), size=(height, width), mode=mode, padding_mode="border")
+
+
+def disc(images: Tensor, *, share: float = 1.0) -> Tensor:
+    """Returns a mask that broadcasts to `images`: 1 inside the largest inscribed disc, 0 outside.
+
+    Args:
+        share: of the radius. The disc contains at least the central pixel, or the central four.
+    """
+    height, width = plane_size(images)
+    y = torch.arange(height, device=images.device) - (height - 1) / 2
+    x = torch.arange(width, device=images.device) - (width - 1) / 2
+    inside = torch.hypot(y[:, None], x[None, :]) <= max(share * (min(height, width) - 1) / 2, 0.75)
+    return (inside.T[..., None] if images.dim() == 5 else inside).to(images.dtype)
+
+
+def _shift_share(pose: Similarity, images: Tensor) -> float:
+    """Returns the share of the disc's radius that the shift keeps inside the image."""
+    return max(0.0, 1 - 2 * math.hypot(*map(float, pose.shift_px)) / min(plane_size(images)))
+
+
+def _carry(layer: _Layer, maps: Tensor, pose: Similarity, images: Tensor, mode: Mode) -> tuple[Tensor, Tensor]:
+    """Returns T′ of the maps, and a mask of where it is known."""
+    if layer.relation == "invariant":
+        return maps, maps.new_ones(())
+    size = plane_size(images)
+    if layer.relation == "polar":
+        return _carry_polar(maps, pose, layer.grid, size, mode)
+    rows, columns = plane_size(maps)
+    x, y = pose.shift_px
+    scaled = replace(pose, shift_px=(x * columns / size[1], y * rows / size[0]))
+    carried = similarity_warp(maps, scaled, mode=mode, padding_mode="border")
+    return carried, disc(maps, share=_shift_share(pose, images) * min(1.0, float(pose.scale)))
+
+
+def _carry_polar(
+    maps: Tensor, pose: Similarity, grid: PolarGrid | None, size: tuple[int, int], mode: Mode
+) -> tuple[Tensor, Tensor]:
+    """`_carry` of polar maps (N, C, angles, radii) or (N, C, angles, radii, Z) of images of this size."""
+    folded = maps.movedim(-1, 2).flatten(1, 2) if maps.dim() == 5 else maps
+    angles, radii = folded.shape[-2:]
+    rows = (torch.arange(angles, device=maps.device) - float(pose.rotation) / (2 * math.pi) * angles) % angles
+    source = torch.arange(radii, device=maps.device, dtype=torch.float32)
+    if pose.scale != 1 and grid is not None:
+        stride = max(1, round(grid.radii / radii))
+        source = grid.column_at(grid.radius_at(source * stride, size) / pose.scale, size) / stride
+    y, x = torch.broadcast_tensors(rows[:, None] + _KERNEL_REACH, source[None, :])
+    wrapped = wrap_angle(folded, (_KERNEL_REACH, _KERNEL_REACH))
+    points = (x.expand(len(maps), -1, -1), y.expand(len(maps), -1, -1))
+    carried = interpolate(wrapped, *points, mode=mode, padding_mode="border")
+    inside = ((source >= 0) & (source <= radii - 1)).to(maps.dtype)
+    if maps.dim() == 5:
+        return carried.unflatten(1, (maps.shape[1], -1)).movedim(2, -1), inside[:, None]
+    return carried, inside
+
+
+def _choose_layers(model: nn.Module, images: Tensor, names: Sequence[str] | None) -> list[_Layer]:
+    """Returns the layers to compare in the order in which they run, the output last."""
+    modules = {name: module for name, module in model.named_modules() if name}
+    for name in names or ():
+        if name not in modules:
+            raise unknown_name("layer", name, modules)
+    calls: list[tuple[str, Any]] = []
+    with inferring(model), _hooked(modules, lambda name, output: calls.append((name, output))):
+        logits = model(images[:2])
+    order, outputs = [name for name, _ in calls], dict(calls)
+    maps = {name for name, output in calls if isinstance(output, Tensor) and output.dim() > 3}
+    chosen = set(_blocks(model, maps) if names is None else names)
+    layers = []
+    for name in dict.fromkeys(order):
+        if name not in chosen:
+            continue
+        output = outputs[name]
+        problem = _problem(output, calls=order.count(name))
+        relation: Relation = "invariant"
+        grid = None
+        if problem is None and output.dim() > 2:
+            relation, grid = _relation(name, modules, order)
+            if relation == "image" and not _covers(output, images):
+                problem = f"its output {tuple(output.shape[1:])} is not a map of the image"
+        if problem is None and (names is not None or output.dim() > 2):
+            layers.append(_Layer(name, tuple(output.shape[1:]), relation, grid))
+        elif problem is not None and names is not None:
+            raise InputError(f"the layer {name} cannot be compared: {problem}")
+    for name in names or ():
+        if name not in outputs:
+            raise InputError(f"the layer {name} cannot be compared: it does not run")
+    return [*layers, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
+
+
+def _problem(output: Any, *, calls: int = 1) -> str | None:
+    """Returns why a layer's output cannot be compared, or None."""
+    if calls > 1:
+        return f"it runs {calls} times for an image"
+    if not isinstance(output, Tensor):
+        return f"it returns a {type(output).__name__}, not a tensor"
+    if output.dim() not in (2, 4, 5):
+        return f"its output {tuple(output.shape[1:])} is neither a map nor a vector"
+    return None
+
+
+def _covers(output: Tensor, images: Tensor) -> bool:
+    """Returns whether `output` may be a map of the image: about the same stride along both axes."""
+    down, right = (side / part for side, part in zip(plane_size(images), plane_size(output), strict=True))
+    return max(down, right) < _MAX_SKEW * min(down, right)
+
+
+def _blocks(model: nn.Module, maps: Collection[str], prefix: str = "") -> Iterator[str]:
+    """Yields the names of a network's blocks; `maps` are the layers that return feature maps.
+
+    Blocks are the outermost elements of containers that return maps, transformers, and other modules with weights.
+    """
+    for name, child in model.named_children():
+        path = f"{prefix}{name}"
+        # A subclass of a container, such as a dense block, is one element.
+        nested = type(child) in _CONTAINERS or isinstance(child, _TRANSFORMERS)
+        if isinstance(model, _CONTAINERS) and not nested and path in maps:
+            yield path
+            continue
+        has_weights = any(parameter.dim() > 1 for parameter in child.parameters(recurse=False))
+        # The polar transformer inside a cylindrical one returns the same values.
+        if has_weights or (isinstance(child, _TRANSFORMERS) and not isinstance(model, CylindricalTransformer)):
+            yield path
+        yield from _blocks(child, maps, f"{path}.")
+
+
+def _relation(name: str, modules: dict[str, nn.Module], order: list[str]) -> tuple[Relation, PolarGrid | None]:
+    """Returns how the map of a layer relates to the image, from the transformer it is or runs after."""
+    for path, transformer in modules.items():
+        if not isinstance(transformer, _TRANSFORMERS):
+            continue
+        inside = f"{name}.".startswith(f"{path}.")
+        sibling = f"{name}.".startswith(path.rpartition(".")[0] + "." if "." in path else "")
+        last = max((i for i, other in enumerate(order) if f"{other}.".startswith(f"{path}.")), default=-1)
+        after = sibling and not inside and order.index(name) > last
+        if name in (path, "") or after:
+            if isinstance(transformer, SpatialTransformer):
+                return "invariant", None
+            polar = transformer.polar if isinstance(transformer, CylindricalTransformer) else transformer
+            return "polar", polar.grid
+    return "image", None
+
+
+@contextmanager
+def _hooked(modules: dict[str, nn.Module], callback: Callable[[str, Any], None]) -> Iterator[None]:
+    """Context manager that calls `callback(name, output)` whenever one of the modules has run."""
+    handles = [
+        module.register_forward_hook(lambda _module, _inputs, output, name=name: callback(name, output))
+        for name, module in modules.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
