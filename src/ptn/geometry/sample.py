@@ -179,7 +179,7 @@ def _sample(
 ) -> Tensor:
     check_options(mode, padding_mode)
     _check_origin(origin, images, check_origin)
-    _check_range(images)
+    check_range(images)
     _check_number("phase", phase, images.shape[0])
     _check_number("dilation", dilation, images.shape[0])
     only_pose = origin.requires_grad and not images.requires_grad and torch.is_grad_enabled()
@@ -435,7 +435,7 @@ def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
         raise InputError(f"expected a tensor {layout} that is not empty; got shape {tuple(images.shape)}")
 
 
-def _check_range(images: Tensor) -> None:
+def check_range(images: Tensor) -> None:
     """Raise InputError for images in [0, 255], judged by a sample of the pixels of the first image.
 
     Tensors of more than four channels are feature maps, which may have any range.

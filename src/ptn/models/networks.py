@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..config import check
 from ..errors import InputError
-from ..geometry import Law, Mode, PaddingMode, PolarGrid, check_images
+from ..geometry import Law, Mode, PaddingMode, PolarGrid, check_images, check_range
 from ..layers import (
     Blocks,
     ConvBlock,
@@ -148,7 +148,7 @@ class Network(nn.Module, ABC):
             buffer.copy_(tensor)
 
     def check(self, images: Tensor) -> None:
-        """Raise `InputError` unless `images` have the shape and type that this network takes."""
+        """Raise `InputError` unless `images` have the shape, type and range of values that this network takes."""
         shape = f"(N, {', '.join(map(str, self.input_shape))})"
         check_images(images, shape)
         if tuple(images.shape[1:]) != self.input_shape:
@@ -156,6 +156,7 @@ class Network(nn.Module, ABC):
                 f"this model takes {shape}; got {tuple(images.shape)}: "
                 "resize the images, or create the model with another image_size or in_chans"
             )
+        check_range(images)
 
 
 class PlainNetwork(Network):
