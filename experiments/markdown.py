@@ -1,14 +1,14 @@
 """Tables as Markdown, and tables inside pages.
 
 In a page, `<!-- report: rotmnist ablation -->` is followed by the tables up to `<!-- end of report -->`;
-`<!-- report: brief rotmnist -->` by the errors alone.
+`<!-- report: brief rotmnist -->` by the errors alone, `<!-- report: rows ID ID -->` by a table of some rows.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ptn.errors import InputError
+from ptn.errors import InputError, unknown_name
 from ptn.training.records import Record
 
 from .published import PublishedRow, load_published, table_names
@@ -71,11 +71,15 @@ def refresh(page: str, records: Sequence[Record]) -> str:
         words = block["what"].split()
         if not block["end"]:
             raise InputError(f"<!-- report: {' '.join(words)} --> has no {_END} after it")
-        brief = words[:1] == ["brief"]
-        names = words[1:] if brief else words
+        kind = words[0] if words and words[0] in ("brief", "rows") else ""
+        names = words[1:] if kind else words
         if not names:
             raise InputError(f"<!-- report: --> must name a table: {', '.join(table_names())}")
-        return f"{block[1]}\n{render(build_tables(records, names), brief=brief)}\n{block['end']}"
+        if kind == "rows":
+            text = _render_rows(build_tables(records), names)
+        else:
+            text = render(build_tables(records, names), brief=kind == "brief")
+        return f"{block[1]}\n{text}\n{block['end']}"
 
     if "<!-- report:" not in page:
         raise InputError(f"there is no marker for a table, such as <!-- report: brief rotmnist --> and {_END}")
@@ -116,6 +120,21 @@ def render_other_runs(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*align(columns, names=("recipe", "split")), ""])
 
 
+def _render_rows(tables: Sequence[Table], ids: Sequence[str]) -> str:
+    """Returns one table of the rows with these ids, in their order: data set, row and errors."""
+    lines: dict[str, list[str]] = {}
+    for table in tables:
+        columns = _columns(table, digits=2)
+        for index, row in enumerate(table.rows):
+            cells = [columns[name][index] if name in columns else "" for name in _BRIEF]
+            lines[row.published.id] = [table.info.datasets[row.dataset], *cells[1:]]
+    for id in ids:
+        if id not in lines:
+            raise unknown_name("row", id, lines)
+    columns = dict(zip(_BRIEF, map(list, zip(*(lines[id] for id in ids), strict=True)), strict=True))
+    return "\n".join([*align(columns, names=_NAMES), ""])
+
+
 def _title(table: Table) -> str:
     if not table.devices:
         return f"{table.info.title} (no finished runs yet)"
@@ -124,9 +143,9 @@ def _title(table: Table) -> str:
     return table.info.title
 
 
-def _columns(table: Table) -> dict[str, list[str]]:
-    """Returns the cells by heading, without empty columns."""
-    info, digits = table.info, _digits(table)
+def _columns(table: Table, digits: int | None = None) -> dict[str, list[str]]:
+    """Returns the cells by heading, without empty columns; by default with the decimals of the published numbers."""
+    info, digits = table.info, _digits(table) if digits is None else digits
     published = [row.published for row in table.rows]
     results = [list(row.results.values()) for row in table.rows]
     columns = {

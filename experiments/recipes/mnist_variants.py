@@ -15,8 +15,9 @@ def recipes() -> Iterator[Recipe]:
         for form in FORMS:
             for model in ("ptn_s", *(f"{family}_b" for family in FAMILIES)):
                 # SIM2MNIST is trained without augmentation, despite the + in the paper's row names
-                rows = evaluations(f"{dataset}.{model}")
-                yield digit_recipe(dataset, model, form, augmented=dataset != "sim2mnist", evaluations=rows)
+                augmented = dataset != "sim2mnist"
+                rows = evaluations(f"{dataset}.{model}{'.plus' if augmented else ''}")
+                yield digit_recipe(dataset, model, form, augmented=augmented, evaluations=rows)
     rows = evaluations("sim2mnist.ptn_b.aug")
     yield digit_recipe("sim2mnist", "ptn_b", "modern", augmented=True, evaluations=rows)
     for dataset in ("sim2mnist-larger", "sim2mnist-turned"):
