@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ptn.cli.app import main
+from ptn.cli.options import DeviceOption, JsonOption, warn
 from ptn.cli.train import parse_seeds, run_session
 from ptn.config import override, parse_setting
 from ptn.device import choose_device
@@ -39,7 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 _Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of checkpoints, weights and records.")]
 _Budget = Annotated[float | None, typer.Option(help="Stop at a checkpoint after this many seconds.")]
 _AtOnce = Annotated[int, typer.Option(help="Largest number of runs that share a GPU.", min=1)]
@@ -60,7 +60,7 @@ def train(
     ] = None,
     output: _Output = Path("runs"),
     results: Annotated[Path | None, typer.Option(help="Append the records to this file as well.")] = None,
-    device: _Device = "auto",
+    device: DeviceOption = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoints.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")] = False,
     budget_seconds: _Budget = None,
@@ -133,7 +133,7 @@ def reproduce(
     seeds: Annotated[str, typer.Option(help="Seeds that every row must have.")] = "0-4",
     results: Annotated[Path, typer.Option(help="Folder of records.")] = RESULTS,
     output: _Output = Path("runs"),
-    device: _Device = "auto",
+    device: DeviceOption = "auto",
     budget_seconds: _Budget = None,
     at_once: _AtOnce = 16,
 ) -> None:
@@ -180,7 +180,7 @@ def report(
         ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of records (*.jsonl), or one file.")] = RESULTS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of Markdown.")] = False,
+    as_json: JsonOption = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     pages: Annotated[
         list[Path] | None,
@@ -199,7 +199,7 @@ def report(
         _update_pages(pages, records, results)
         return
     if not records:
-        print(f"ptn: no records at {results}: see --results", file=sys.stderr)
+        warn(f"no records at {results}: see --results")
     if tables and OTHER in tables:
         if tables != [OTHER]:
             raise InputError(f"{OTHER} is not a table: report it alone")
@@ -208,7 +208,7 @@ def report(
     else:
         built = build_tables(records, tables)
         if ids := unknown_ids(records):
-            print(f"ptn: not shown, since no table has them: {', '.join(ids)}", file=sys.stderr)
+            warn(f"records of unknown rows are not shown: {', '.join(ids)}")
         rows, text = to_json(built), render(built)
     if as_json:
         text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"

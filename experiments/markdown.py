@@ -144,7 +144,7 @@ def _title(table: Table) -> str:
 
 
 def _columns(table: Table, digits: int | None = None) -> dict[str, list[str]]:
-    """Returns the cells by heading, without empty columns; by default with the decimals of the published numbers."""
+    """Returns the cells by heading, without empty columns; by default with as many decimals as published."""
     info, digits = table.info, _digits(table) if digits is None else digits
     published = [row.published for row in table.rows]
     results = [list(row.results.values()) for row in table.rows]

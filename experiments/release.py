@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import ptn
+from ptn.cli.options import DeviceOption, show_progress
 from ptn.device import choose_device
 from ptn.errors import InputError
 from ptn.evaluation import evaluate, match_classes
@@ -40,7 +41,7 @@ def release(
     tag: Annotated[str, typer.Option(help="Name of the training data: ptn_b becomes ptn_b.TAG.")],
     results: Annotated[Path, typer.Option(help="Folder or file of records of all seeds.")] = RESULTS,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of weights and cards.")] = WEIGHTS,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda, for the test.")] = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Write weights as float16 with a model card: MODEL.TAG.safetensors and MODEL.TAG.md.
 
@@ -130,7 +131,9 @@ def _test(path: Path, metadata: Mapping[str, Any], device: str) -> float:
     """Returns the test error of a weights file, which must be that of its run."""
     model = ptn.load_model(path)
     test = ptn.load_dataset(metadata["dataset"], "test", **metadata.get("dataset_options", {}))
-    error = evaluate(model, match_classes(test, model.classes or test.classes), device=choose_device(device)).error
+    test = match_classes(test, model.classes or test.classes)
+    with show_progress(f"testing {model.config.name}") as progress:
+        error = evaluate(model, test, device=choose_device(device), progress=progress).error
     expected = float(metadata["test_error"])
     if not abs(error - expected) <= TOLERANCE:
         raise InputError(f"the error is {error:.2f}% with weights in float16, but {expected:.2f}% in its record")
