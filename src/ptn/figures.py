@@ -181,7 +181,8 @@ def draw_quickstart(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6.4), layout="constrained")
-    above, below = figure.subfigures(2, 1)
+    parts: Any = figure.subfigures(2, 1)
+    above, below = parts
     assert explanation.origins is not None
     assert explanation.polar_images is not None
     origins = origin_px(explanation.origins, (images.shape[-2], images.shape[-1])).tolist()
@@ -212,8 +213,8 @@ def draw_quickstart(
     axis = below.subplots()
     for network, color, marker in zip(networks, (PTN_COLOR, CNN_COLOR), "os", strict=True):
         label = f"{network.title}: {network.error:.1f}% test error"
-        values = (*network.accuracies, network.accuracies[0])
-        axis.plot((*angles, 360), values, color=color, marker=marker, markersize=4, label=label)
+        accuracies = (*network.accuracies, network.accuracies[0])
+        axis.plot((*angles, 360), accuracies, color=color, marker=marker, markersize=4, label=label)
     lowest = min(value for network in networks for value in network.accuracies)
     _angle_axis(axis)
     axis.set(ylim=(10 * math.floor((lowest - 3) / 10), 100.5), xlabel="rotation about the center of the image")

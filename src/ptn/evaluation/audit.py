@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..config import check
 from ..data.dataset import Dataset, VoxelDataset
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
-from ..files import atomic_path
+from ..files import write_text
 from ..geometry import MODES, Mode, similarity_warp
 from ..models import Ensemble, Network, OnnxModel, inferring, load_model, prepare_for_inference
 from .classify import check_finite, plane_size, to_float
@@ -31,9 +32,7 @@ ANGLES = tuple(float(angle) for angle in range(0, 360, 10))
 SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
 _SHIFT_SHARES = (1 / 16, 1 / 8)  # of the shorter side, in addition to one pixel
 _DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
-_LAYER_TRANSFORMS = tuple(
-    Transform.of(kind, amount) for kind, amount in (("rotation", 45.0), ("rotation", 90.0), ("scale", 1.25))
-)
+_LAYER_TRANSFORMS = (Transform.of("rotation", 45.0), Transform.of("rotation", 90.0), Transform.of("scale", 1.25))
 _LAYER_IMAGES = 64
 _CPU_BATCH = 32  # fits the caches
 
@@ -138,8 +137,7 @@ def audit(
     start = time.perf_counter()
     check_choice("mask", mask, MASKS)
     check_choice("mode", mode, MODES)
-    if batch is not None and batch < 1:
-        raise InputError(f"batch must be at least 1; got {batch}")
+    check("batch", batch, batch is None or batch >= 1, "at least 1")
     pixels, truth = _check_data(images, labels)
     network = _as_module(model)
     opaque = isinstance(network, OnnxModel | _Function)
@@ -214,16 +212,11 @@ class _Measurement:
         count = len(self.images)
         try:
             with inferring(self.model), precision_of("fp32", self.device):
-                parts = (
-                    _in_threads(self._compare, count, size)
-                    if self.threaded
-                    else map(self._compare, _slices(count, size))
-                )
+                chunks = [slice(start, start + size) for start in range(0, count, size)]
+                parts = self._compare_in_threads(chunks) if self.threaded else map(self._compare, chunks)
                 sums = torch.stack(list(parts)).sum(dim=0)
         except torch.OutOfMemoryError as error:
-            raise InputError(
-                f"{self.device} ran out of memory with a batch of {size}: use a smaller batch"
-            ) from error
+            raise InputError(f"{self.device} ran out of memory: use a batch smaller than {size}") from error
         rows: dict[tuple[Kind, float], list[int]] = {}
         for index, (transform, _) in enumerate(self.jobs):
             rows.setdefault((transform.kind, transform.amount), []).append(index)
@@ -232,6 +225,15 @@ class _Measurement:
             Point(*key, self._agreement(both[0]), self._agreement(both[1])) for key, both in means.items()
         )
         return points, self._agreement(sums[-1] / count).accuracy
+
+    def _compare_in_threads(self, chunks: Sequence[slice]) -> list[Tensor]:
+        """Runs `_compare` in several threads with one torch thread each, which is faster for small batches."""
+        threads = torch.get_num_threads()
+        try:
+            with ThreadPoolExecutor(min(threads, 4), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                return list(pool.map(self._compare, chunks))
+        finally:
+            torch.set_num_threads(threads)
 
     @torch.no_grad()  # the grad mode is per thread
     def _compare(self, chosen: slice) -> Tensor:
@@ -275,15 +277,10 @@ class _Measurement:
     def _scores(self, images: Tensor) -> Tensor:
         scores = self.model(images)
         if not isinstance(scores, Tensor):
-            raise InputError(
-                f"a classifier must return a tensor (N, classes); this one returns a {type(scores).__name__}: "
-                "wrap it in a function that returns the scores only"
-            )
+            raise InputError(f"a classifier must return a tensor (N, classes); got {type(scores).__name__}")
         if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
-            raise InputError(
-                f"a classifier must return scores ({len(images)}, classes) for {len(images)} images and at least 2 "
-                f"classes; this one returns {tuple(scores.shape)}"
-            )
+            expected = f"({len(images)}, classes) for {len(images)} images, at least 2 classes"
+            raise InputError(f"a classifier must return scores {expected}; got {tuple(scores.shape)}")
         scores = scores.float().cpu()
         check_finite(scores)
         return scores
@@ -354,23 +351,19 @@ def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
         images = torch.stack(tensors) if tensors else torch.empty(0)
     if not isinstance(images, Tensor):
         raise InputError(f"images must be a tensor (N, C, H, W) or a data set; got {type(images).__name__}")
-    if images.dim() not in (4, 5) or 0 in images.shape:
-        raise InputError(f"images must be (N, C, H, W), at least one; got shape {tuple(images.shape)}")
-    if images.dtype != torch.uint8:
-        low, high = float(images.min()), float(images.max())
-        if not images.is_floating_point() or not (low >= 0 and high <= 1):
-            found = f"{images.dtype} from {low:g} to {high:g}"
-            raise InputError(f"images must be floats in [0, 1] or uint8; got {found}")
+    valid_shape = images.dim() in (4, 5) and 0 not in images.shape
+    check("the shape of images", tuple(images.shape), valid_shape, "(N, C, H, W), with at least one image")
+    in_range = images.is_floating_point() and bool(images.min() >= 0) and bool(images.max() <= 1)
+    found = f"{images.dtype} up to {float(images.max()):g}"
+    check("images", found, images.dtype == torch.uint8 or in_range, "floats in [0, 1] or uint8")
     if labels is None:
         return images, None
-    truth = torch.as_tensor(labels)
-    if truth.is_floating_point() or truth.dtype == torch.bool:
-        raise InputError(f"labels must be class indices; got {truth.dtype}")
-    if truth.shape != (len(images),):
-        raise InputError(f"labels must be one per image ({len(images)}); got shape {tuple(truth.shape)}")
-    if int(truth.min()) < 0:
-        raise InputError(f"labels must be class indices from 0; got {int(truth.min())}")
-    return images, truth.cpu().long()
+    truth = torch.as_tensor(labels).cpu()
+    whole = not truth.is_floating_point() and truth.dtype != torch.bool
+    valid = whole and truth.shape == (len(images),) and int(truth.min()) >= 0
+    found = f"{truth.dtype} of shape {tuple(truth.shape)}, minimum {truth.min().item()}"
+    check("labels", found, valid, f"one class index per image ({len(images)}), from 0")
+    return images, truth.long()
 
 
 class _Function(nn.Module):
@@ -405,46 +398,47 @@ def _name(model: Classifier) -> str:
 
 _UNITS = {"rotation": "{:g}°", "scale": "×{:g}", "shift": "{:g} px"}
 _EXPECTED = {"image": "transformed", "polar": "rolled, shifted", "invariant": "unchanged"}
+_NOTES = """
+*Consistency*: share of images with the same prediction as before the transform. *Change*: mean total variation
+distance of the class probabilities, from 0 to 1. *Resampled*: images transformed and transformed back, the effect
+of interpolation alone ({mode}). The first table leaves out the identity; shifts are means over four directions.
+{mask}
+"""
+_MASK_NOTES = {
+    "circle": "Rotated images, and those they are compared with, are masked by the inscribed disc, also at 0°.",
+    "none": "Rotated images are not masked: their corners are lost, and the padding is black.",
+}
+_LAYER_NOTES = """
+Relative error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ over {layer_images} images; 0 is exact equivariance. Expected T′f(x):
+*transformed* like the image, compared inside a disc; *rolled, shifted*: a polar map around an origin that follows
+the image; *unchanged*: logits, and maps after a spatial transformer.
+"""
 
 
 def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """Writes audit.json, audit.md and audit.png into `folder` and returns their paths."""
     from ..figures import draw_audit
 
-    texts = {"audit.json": json.dumps(audit.to_dict(), indent=2) + "\n", "audit.md": render_audit(audit)}
-    for name, text in texts.items():
-        with atomic_path(Path(folder) / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    draw_audit(audit, Path(folder) / "audit.png")
-    return [Path(folder) / name for name in (*texts, "audit.png")]
+    paths = [Path(folder) / f"audit.{suffix}" for suffix in ("json", "md", "png")]
+    write_text(paths[0], json.dumps(audit.to_dict(), indent=2) + "\n")
+    write_text(paths[1], render_audit(audit))
+    draw_audit(audit, paths[2])
+    return paths
 
 
 def render_audit(audit: Audit) -> str:
     """Returns the report as Markdown."""
-    lines = [f"# Audit of {audit.model}", "", f"{describe_audit(audit)}.", ""]
-    lines += [*_table(audit_summary(audit), left=("against",)), "", *(f"- {note}" for note in _notes(audit)), ""]
+    notes = _NOTES.format(mode=audit.settings["mode"], mask=_MASK_NOTES[audit.settings["mask"]])
+    parts = [f"# Audit of {audit.model}\n\n{describe_audit(audit)}.\n", _table(audit_summary(audit)), notes]
     for kind in KINDS:
         if points := audit.curve(kind):
             columns = {"by": [_UNITS[kind].format(p.amount) for p in points]}
-            columns |= {
-                name: [_format(name, value) for value in values] for name, values in _values(points).items()
-            }
-            lines += [f"## Against {kind}", "", *_table(columns), ""]
+            columns |= {name: [_format(name, v) for v in values] for name, values in _values(points).items()}
+            parts.append(f"## Against {kind}\n\n{_table(columns)}\n")
     if audit.layers:
-        lines += [
-            "## Inner layers",
-            "",
-            *_table(_layer_columns(audit.layers), left=("layer", "map", "expected")),
-            "",
-        ]
-        lines += [
-            f"Relative error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ over {audit.settings['layer_images']} images; 0 is exact "
-            "equivariance. *Transformed*: a map of the image, compared inside a disc. *Rolled, shifted*: a polar "
-            "map; the error includes an origin that does not follow the image. *Unchanged*: logits and maps after "
-            "a spatial transformer. *Resampled*: image and map transformed and transformed back.",
-            "",
-        ]
-    return "\n".join(lines)
+        parts.append(f"## Inner layers\n\n{_table(_layer_columns(audit.layers))}")
+        parts.append(_LAYER_NOTES.format(**audit.settings))
+    return "\n".join(parts)
 
 
 def describe_audit(audit: Audit) -> str:
@@ -462,15 +456,12 @@ def audit_summary(audit: Audit) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
     for kind in KINDS:
         points = [p for p in audit.curve(kind) if p.amount != (1.0 if kind == "scale" else 0.0)]
-        if not points:
-            continue
-        worst = min(points, key=lambda p: p.transformed.consistency)
-        columns.setdefault("against", []).append(kind)
-        columns.setdefault("worst consistency", []).append(
-            f"{worst.transformed.consistency:.1f}% at {_UNITS[kind].format(worst.amount)}"
-        )
-        for name, values in _values(points).items():
-            columns.setdefault(name, []).append(_format(name, sum(values) / len(values)))
+        if points:
+            worst = min(points, key=lambda p: p.transformed.consistency)
+            lowest = f"{worst.transformed.consistency:.1f}% at {_UNITS[kind].format(worst.amount)}"
+            means = {name: _format(name, sum(values) / len(values)) for name, values in _values(points).items()}
+            for name, cell in {"against": kind, "lowest consistency": lowest, **means}.items():
+                columns.setdefault(name, []).append(cell)
     return columns
 
 
@@ -491,67 +482,25 @@ def _format(name: str, value: float) -> str:
 
 def _layer_columns(layers: Sequence[LayerError]) -> dict[str, list[str]]:
     """Returns a row for each layer and two columns for each transform."""
-    firsts = {error.layer: error for error in reversed(layers)}
-    rows = [firsts[name] for name in dict.fromkeys(error.layer for error in layers)]
+    first = [error for error in layers if (error.kind, error.amount) == (layers[0].kind, layers[0].amount)]
     columns = {
-        "layer": [error.layer for error in rows],
-        "map": ["×".join(map(str, error.shape)) for error in rows],
-        "expected": [_EXPECTED[error.relation] for error in rows],
+        "layer": [error.layer for error in first],
+        "map": ["×".join(map(str, error.shape)) for error in first],
+        "expected": [_EXPECTED[error.relation] for error in first],
     }
-    for kind, amount in dict.fromkeys((error.kind, error.amount) for error in layers):
-        errors = [error for error in layers if (error.kind, error.amount) == (kind, amount)]
-        heading = _UNITS[kind].format(amount)
-        for name, values in (
-            (heading, [error.error for error in errors]),
-            (f"{heading} resampled", [error.resampling for error in errors]),
-        ):
-            columns[name] = ["–" if value is None else f"{value:.3f}" for value in values]
+    for error in layers:
+        heading = _UNITS[error.kind].format(error.amount)
+        for name, value in ((heading, error.error), (f"{heading} resampled", error.resampling)):
+            columns.setdefault(name, []).append("–" if value is None else f"{value:.3f}")
     return columns
 
 
-def _table(columns: Mapping[str, Sequence[str]], *, left: Sequence[str] = ()) -> list[str]:
-    """Returns the lines of an aligned Markdown table; columns in `left` are left-aligned."""
+def _table(columns: Mapping[str, Sequence[str]]) -> str:
+    """Returns an aligned Markdown table; columns of words are left-aligned."""
     padded = []
     for heading, cells in columns.items():
         width = max(map(len, (heading, *cells)))
-        pad, rule = (str.ljust, "-" * width) if heading in left else (str.rjust, "-" * (width - 1) + ":")
+        words = heading in ("against", "layer", "map", "expected")
+        pad, rule = (str.ljust, "-" * width) if words else (str.rjust, "-" * (width - 1) + ":")
         padded.append([pad(heading, width), rule, *(pad(cell, width) for cell in cells)])
-    return [f"| {' | '.join(line)} |" for line in zip(*padded, strict=True)]
-
-
-def _notes(audit: Audit) -> Iterator[str]:
-    yield (
-        "*Consistency*: share of images with the same prediction as before the transform. *Change*: mean total "
-        "variation distance of the class probabilities, from 0 to 1. The first table leaves out the identity. "
-        "Shifts are means over four directions."
-    )
-    yield (
-        f"*Resampled*: images transformed and transformed back ({audit.settings['mode']}): the effect of "
-        "interpolation alone. Rotations of square images by 90° and shifts by whole pixels need none."
-    )
-    if audit.settings["mask"] == "circle":
-        yield (
-            "Rotated images, and those they are compared with, are masked by the largest inscribed disc, also at "
-            "0°. Scaled and shifted images are not masked, and padded with black."
-        )
-    else:
-        yield "Images are not masked: corners that leave the image are lost, and the padding is black."
-    if audit.settings["scores"] == "probabilities":
-        yield "The classifier returns probabilities."
-
-
-def _slices(count: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _in_threads(work: Callable[[slice], Tensor], count: int, size: int) -> list[Tensor]:
-    """Returns `work(rows)` for slices of range(count), each computed by one CPU thread.
-
-    Small operations are faster this way than with the threads of torch, which synchronize after every operation.
-    """
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(min(threads, 4), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(work, _slices(count, size)))
-    finally:
-        torch.set_num_threads(threads)
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*padded, strict=True))

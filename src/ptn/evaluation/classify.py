@@ -8,6 +8,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import torch
 from torch import Tensor, nn
 
+from ..config import check
 from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..device import Precision, default_batch, placement, precision_of
 from ..errors import InputError
@@ -82,8 +83,7 @@ def scores(
         progress: called with the number of images done and the total.
     """
     check_tta(model, rotations=rotations, origins=origins)
-    if batch is not None and batch < 1:
-        raise InputError(f"batch must be at least 1; got {batch}")
+    check("batch", batch, batch is None or batch >= 1, "at least 1")
     if device is not None:
         model.to(device)
     place, dtype = placement(model)
@@ -98,15 +98,13 @@ def scores(
                     progress(start + len(inputs), len(images))
         return torch.cat(parts).cpu()
     except torch.OutOfMemoryError as error:
-        raise InputError(f"{place} ran out of memory with a batch of {size}: use a smaller batch") from error
+        raise InputError(f"{place} ran out of memory: use a batch smaller than {size}") from error
 
 
 def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None:
     """Raises InputError if `model` does not support this test-time augmentation."""
-    if rotations < 1:
-        raise InputError(f"rotations must be at least 1; got {rotations}")
-    if origins not in (1, 5):
-        raise InputError(f"origins must be 1 or 5; got {origins}")
+    check("rotations", rotations, rotations >= 1, "at least 1")
+    check("origins", origins, origins in (1, 5), "1 or 5")
     network = model.model if isinstance(model, InferenceModel) else model
     if origins > 1 and not isinstance(network, PolarNetwork):
         if isinstance(network, OnnxModel):

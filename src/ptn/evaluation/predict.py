@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..config import check
 from ..data.images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
 from ..data.meshes import MESH_SUFFIXES, read_voxels, view_from_above
 from ..data.voxelize import OCCUPANCIES, SIZES
@@ -100,8 +101,8 @@ def predict_each(
     device: torch.device | str | None = None,
 ) -> Iterator[Prediction | Unreadable]:
     """Yields a prediction for each input in order, or `Unreadable` for a file that cannot be read."""
-    if top < 1 or (batch is not None and batch < 1):
-        raise InputError(f"top and batch must be at least 1; got {top} and {batch}")
+    check("top", top, top >= 1, "at least 1")
+    check("batch", batch, batch is None or batch >= 1, "at least 1")
     reader = _Reader(model)
     if device is not None:
         model.to(device)
@@ -166,7 +167,7 @@ class _Reader:
         if len(size) == 2 and channels in (1, 3):
             return
         default = "surface" if channels == 1 else "surface+solid"
-        self.occupancy = (metadata.get("dataset_options") or {}).get("occupancy") or default
+        self.occupancy: Any = (metadata.get("dataset_options") or {}).get("occupancy") or default
         check_choice("occupancy", self.occupancy, OCCUPANCIES)
         if len(size) != 3 or size[0] not in SIZES or len(self.occupancy.split("+")) != channels:
             raise InputError(f"the model takes {self.shape}, to which neither images nor meshes can be converted")
