@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError, nothing_at, optional_module
 from ..files import atomic_path
-from ..geometry import Similarity, check_images, similarity_warp
+from ..geometry import check_images
 from .networks import Ensemble, Explanation, ModelConfig, Network, inferring
 from .zoo import decode_metadata, encode_metadata
 
@@ -49,7 +50,7 @@ def export(
     network of ptn its "config", "classes" and `metadata`; a `.pt2` file has them in its extra file "metadata.json".
 
     Args:
-        images: Images for the check; by default synthetic images of handwritten digits. Required for a module that
+        images: Images for the check; by default handwritten digits. Required for a module that
             is not a network of ptn.
         tolerance: Largest accepted difference between logits.
 
@@ -202,29 +203,21 @@ def _quiet() -> Iterator[None]:
 
 
 def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) -> Tensor:
-    """Returns random patches of a sheet of 5×5 handwritten digits: (count, *input_shape), floats in [0, 1].
+    """Returns random handwritten digits of any size: (count, *input_shape), floats in [0, 1].
 
-    Patches differ in rotation, scale and position. All channels are equal. For volumes (C, X, Y, Z) a voxel is 1
-    where the patch is brighter than the relative height of the voxel.
+    All channels are equal. A voxel of a volume (C, X, Y, Z) is 1 if the digit is brighter than z / Z there.
     """
     from ..data.digits import bundled_digits
 
     channels, *size = input_shape
-    width, height = (size[0], size[1]) if len(size) == 3 else (size[1], size[0])
-    digits = bundled_digits()[0][::200].reshape(5, 5, 28, 28) / 255
-    sheet = digits.permute(0, 2, 1, 3).reshape(1, 1, 140, 140)
-    rotation, extent, x, y = torch.rand(4, count, generator=torch.Generator().manual_seed(seed))
-    patch_px = 48 + extent * (140 - 48)
-    scale = max(height, width) / patch_px
-    room_px = (140 - patch_px) / 2 * scale  # the patch stays inside the sheet
-    shift = torch.stack(((2 * x - 1) * room_px, (2 * y - 1) * room_px), dim=1)
-    pose = Similarity(rotation * 2 * torch.pi, scale, shift)
-    patches = similarity_warp(sheet.expand(count, -1, -1, -1), pose, size=(height, width), padding_mode="border")
-    patches = patches.expand(-1, channels, -1, -1).contiguous()
+    digits, _ = bundled_digits()
+    chosen = torch.randint(len(digits), (count,), generator=torch.Generator().manual_seed(seed))
+    images = F.interpolate(digits[chosen][:, None] / 255, size=size[:2], mode="bilinear", align_corners=False)
+    images = images.expand(-1, channels, -1, -1).contiguous()
     if len(size) == 2:
-        return patches
+        return images
     heights = (torch.arange(size[2]) + 0.5) / size[2]
-    return (patches.transpose(2, 3)[..., None] > heights).float()
+    return (images[..., None] > heights).float()
 
 
 _DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}

@@ -321,10 +321,12 @@ def polar_network(
         predictor = default_predictor(channels, (height, width), heatmap=heatmap, origin_turns=origin_turns)
     if angles is None:
         angles = 2 * height if stack == "l" else height
+    if origin_jitter_px is None:
+        origin_jitter_px = 2.0 if origin == "learned" else 0.0
     transformer = PolarTransformer(
         PolarGrid(angles, width if radii is None else radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
         predictor,
-        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
+        origin_jitter_px=origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,
     )
@@ -333,11 +335,6 @@ def polar_network(
         stack, channels, config.num_classes, (height, width), wrap=wrap, dropout=dropout, rows=rows
     )
     return PolarNetwork((channels, height, width), transformer, classifier)
-
-
-def default_jitter(origin: Origin) -> float:
-    """Origin jitter in pixels: 2 for a learned origin, 0 for the centre."""
-    return 2.0 if origin == "learned" else 0.0
 
 
 def spatial_network(

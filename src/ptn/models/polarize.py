@@ -17,8 +17,8 @@ from ..errors import InputError, check_choice, optional_module
 from ..geometry import Law, Mode, PaddingMode, PolarGrid
 from ..layers import HeatmapActivation, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
-from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork, default_jitter
-from .rotation_check import NotEquivariantError, RotationCheck, can_run, measure_stride, position_parameter
+from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork
+from .rotation_check import NotEquivariantError, RotationCheck, can_run, measure_stride
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
@@ -110,20 +110,14 @@ def polarize(
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
-        try:
-            layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
-        except NotEquivariantError as error:
-            if (embedding := position_parameter(wrapped)) is None:
-                raise
-            raise NotEquivariantError(
-                f"cannot polarize {type(backbone).__name__}: {embedding} is a position embedding, which is not "
-                "equivariant to rotation; use a backbone without one"
-            ) from error
+        layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
+    if origin_jitter_px is None:
+        origin_jitter_px = 2.0 if origin == "learned" else 0.0
     grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
     transformer = PolarTransformer(
         grid,
         default_predictor(in_chans, size, heatmap=heatmap) if origin == "learned" else None,
-        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
+        origin_jitter_px=origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,
     )
@@ -240,19 +234,15 @@ def is_timm(name: str) -> bool:
     return name.startswith((PREFIX, PLAIN_PREFIX))
 
 
-def check_timm(name: str) -> None:
-    """Raise `InputError` unless timm has the network in "timm:resnet18" or "timm:resnet18.a1_in1k"."""
-    _find_timm(name.partition(":")[2].partition(".")[0])
-
-
 def timm_builder(name: str) -> Callable[..., Network]:
     """The function that makes a network of a backbone of timm; its keyword options are those of the network."""
+    _find_timm(_architecture(name))
     return polarize if name.startswith(PREFIX) else plain_backbone
 
 
 def timm_network(config: ModelConfig, *, tag: str | None = None, **options: Any) -> Network:
     """The network of timm in a configuration, with new weights or with those that timm has under `tag`."""
-    backbone = _timm_backbone(config.name.partition(":")[2], config.num_classes, config.in_chans, tag)
+    backbone = _timm_backbone(_architecture(config.name), config.num_classes, config.in_chans, tag)
     return timm_builder(config.name)(backbone, image_size=config.image_size, in_chans=config.in_chans, **options)
 
 
@@ -265,6 +255,10 @@ def plain_backbone(
     network = BackboneNetwork((in_chans, *image_size), backbone, upsample)
     normalize_as_trained(network, backbone)
     return network
+
+
+def _architecture(name: str) -> str:
+    return name.partition(":")[2]
 
 
 def _find_timm(architecture: str) -> Any:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -20,9 +19,6 @@ OUTPUT_TOLERANCE = 1e-5
 FEATURE_TOLERANCE = 1e-3
 # Relative to the values: some layers compute in float32 even for float64 input.
 ROUNDING = 1e-7
-
-# usual names of parameters of absolute positions; relative positions are equivariant
-_POSITION, _RELATIVE = re.compile(r"pos(ition(s|al)?)?\d*"), re.compile(r"rel(ative)?")
 
 
 class NotEquivariantError(InputError):
@@ -91,17 +87,6 @@ class RotationCheck:
 
         run_layers(self.network, self.images, on_input=examine_input, on_output=examine_output)
         return failures[0] if failures else title("")
-
-
-def position_parameter(network: nn.Module) -> str | None:
-    """Description of the first parameter with the name of an absolute position embedding, or None."""
-    for name, _ in network.named_parameters():
-        layer, _, parameter = name.rpartition(".")
-        words = parameter.split("_")
-        if any(map(_POSITION.fullmatch, words)) and not any(map(_RELATIVE.fullmatch, words)):
-            kind = type(network.get_submodule(layer)).__name__
-            return f"{parameter} of layer {layer} ({kind})" if layer else f"{parameter} of {kind}"
-    return None
 
 
 def measure_stride(network: nn.Module, layers: Collection[nn.Module], images: Tensor) -> int:

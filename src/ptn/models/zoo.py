@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..config import build as build_dataclass
-from ..config import check_options
+from ..config import build, check_options
 from ..errors import InputError, nothing_at, unknown_name
 from ..files import read_tensors, save_tensors
 from . import networks
@@ -113,11 +112,11 @@ def create_model(
         changes["image_size"] = (image_size, image_size)
     if _is_path(pretrained):
         return _load_file(Path(str(pretrained)), name, changes, options)
-    config = build_dataclass(ModelConfig, {"name": name, **changes, "options": options})
+    config = build(ModelConfig, {"name": name, **changes, "options": options})
     if pretrained is None or pretrained is False:
-        return build(config)
+        return build_model(config)
     if is_timm(name):
-        return build(config, tag="" if pretrained is True else str(pretrained)).eval()
+        return build_model(config, tag="" if pretrained is True else str(pretrained)).eval()
     tag = _default_tag(name) if pretrained is True else str(pretrained)
     if name in _ENSEMBLES:
         return _build_ensemble(name, tag, changes, options).eval()
@@ -171,7 +170,7 @@ def save_weights(
     save_tensors(Path(path), {k: _to_half(v) for k, v in tensors.items()} if half else tensors, texts)
 
 
-def build(config: ModelConfig, *, tag: str | None = None) -> Model:
+def build_model(config: ModelConfig, *, tag: str | None = None) -> Model:
     """Returns the model of a configuration with new weights, or with those that timm has under `tag`."""
     if config.name in _ENSEMBLES:
         sizes = {key: getattr(config, key) for key in ("num_classes", "in_chans", "image_size")}
@@ -185,12 +184,6 @@ def build(config: ModelConfig, *, tag: str | None = None) -> Model:
         config = replace(config, options={**config.options, "layout": asdict(model.layout)})
     model.config = config
     return model
-
-
-def build_on_meta(name: str, **settings: Any) -> Model:
-    """Returns a model on the meta device, to count its parameters."""
-    with torch.device("meta"):
-        return create_model(name, **settings)
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -228,7 +221,7 @@ def decode_metadata(
             values[key] = json.loads(text)
     config, classes = values.pop("config", None), values.pop("classes", None)
     if config is not None:
-        config = build_dataclass(ModelConfig, config, f"configuration in {path}")
+        config = build(ModelConfig, config, f"configuration in {path}")
     if classes is not None:
         if not isinstance(classes, list):
             raise InputError(f"{path}: classes must be a list; got {classes!r}")
@@ -256,7 +249,7 @@ def _load_file(
     if options or changes.keys() - {"num_classes"}:
         inherited.pop("layout", None)  # it depends on the size of the images
     values = {**asdict(saved), **changes, "options": {**inherited, **(options or {})}}
-    model = build(build_dataclass(ModelConfig, values, f"configuration in {path}"))
+    model = build_model(build(ModelConfig, values, f"configuration in {path}"))
     _load_state(model, tensors, path, saved.num_classes)
     if model.config.num_classes == saved.num_classes:
         model.classes = classes

@@ -1,0 +1,116 @@
+"""Recipes: their hash, what they refuse, and the defaults for folders and data sets."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from ptn import InputError, create_model
+from ptn.config import build, override
+from ptn.data import list_datasets
+from ptn.training import DataSpec, EvaluationSpec, ModelSpec, Recipe, dataset_recipe, folder_recipe
+
+
+def test_a_recipe_survives_json(recipe):
+    many = replace(recipe, seed=3, evaluations=(EvaluationSpec("a.b"), EvaluationSpec("a.c", 8, 5)))
+    assert build(Recipe, json.loads(json.dumps(many.to_dict()))) == many
+
+
+def test_the_configuration_of_a_record_builds_the_recipe_again(recipe):
+    changed = replace(recipe, seed=3, evaluations=(EvaluationSpec("a"),)).changes()
+    assert changed["schedule"] == {"kind": "cosine", "warmup": 0.1}
+    assert not changed.keys() & {"name", "seed", "evaluations", "optimizer"}
+    assert build(Recipe, {"name": recipe.name, **changed}) == recipe
+
+
+def test_the_hash_depends_on_training_alone(recipe):
+    same = replace(recipe, name="other", seed=7, evaluations=(EvaluationSpec("a", rotations=8),))
+    assert same.sha256 == recipe.sha256
+    others = [
+        override(recipe, {key: value})
+        for key, value in {
+            "epochs": 4,
+            "optimizer.lr": 0.02,
+            "augment.mirror": True,
+            "data.hold_out": 10,
+            "model.options.wrap": False,
+            "precision": "bf16",
+        }.items()
+    ]
+    assert len({other.sha256 for other in [recipe, *others]}) == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("epochs", 0, "epochs must be at least 1"),
+        ("batch", 0, "batch must be at least 1"),
+        ("seed", -1, "seed must be at least 0"),
+        ("dropout", 1.0, "dropout must be at least 0 and less than 1"),
+        ("label_smoothing", -0.1, "label_smoothing must be"),
+        ("schedule.kind", "cosin", "did you mean 'cosine'"),
+        ("schedule.warmup", 1.0, "schedule.warmup must be a fraction"),
+        ("schedule.jitter_fade", 1.1, "schedule.jitter_fade must be a fraction"),
+        ("optimizer.lr", -1, "optimizer.lr must be positive"),
+        ("optimizer.lr", float("nan"), "optimizer.lr must be positive"),
+        ("optimizer.momentum", 1, "optimizer.momentum must be"),
+        ("precision", "fp16", "did you mean"),
+        ("augment.scale", [2, 1], "two positive numbers in order"),
+        ("data.hold_out", -1, "data.hold_out must be at least 0"),
+        ("selection", "valid", "set data.valid"),
+        ("evaluations", [], "evaluations must be"),
+        ("evaluations", [{"rotations": 0}], "evaluations.rotations must be at least 1"),
+        ("optimiser.lr", 1, "did you mean 'optimizer.lr'"),
+    ],
+)
+def test_bad_settings_are_named(recipe, key, value, message):
+    with pytest.raises(InputError, match=message):
+        override(recipe, {key: value})
+
+
+@pytest.mark.parametrize("info", list_datasets(), ids=lambda info: info.name)
+def test_every_data_set_has_a_recipe(info):
+    recipe = dataset_recipe(info.name)
+    assert recipe.data == DataSpec(info.name, valid="valid" if "valid" in info.splits else None)
+    assert recipe.selection == ("valid" if recipe.data.valid else "final")
+    assert 10 <= recipe.epochs <= 200
+    channels, side, *_ = info.shape
+    with torch.device("meta"):
+        create_model(recipe.model.name, num_classes=info.classes, image_size=side, in_chans=channels)
+
+
+def test_only_rotated_data_sets_are_augmented_by_rotations():
+    assert dataset_recipe("rotmnist").augment.rotation_deg == 180
+    assert not dataset_recipe("svhn").augment.active
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for name in ("cats", "dogs"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(30):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def test_a_folder_of_images_has_a_recipe(photos):
+    recipe = folder_recipe(photos, model="ptn_s", image_size=16)
+    assert recipe.name == "folder/photos/ptn_s"
+    assert recipe.data.options == {"root": str(photos), "image_size": 16}
+    assert (recipe.selection, recipe.model) == ("valid", ModelSpec("ptn_s"))
+    assert 2 <= recipe.batch <= 30
+
+
+@pytest.mark.parametrize(
+    ("model", "message"), [("ptn_x", "did you mean 'ptn_"), ("cylindrical", "cannot be trained on a folder")]
+)
+def test_models_that_cannot_be_trained_on_images_are_refused(photos, model, message):
+    with pytest.raises(InputError, match=message):
+        folder_recipe(photos, model=model)
+
+
+def test_models_of_images_are_refused_for_voxels():
+    with pytest.raises(InputError, match="ptn_b cannot be trained on modelnet40"):
+        dataset_recipe("modelnet40", model="ptn_b")
