@@ -17,13 +17,14 @@ import torch
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 from ..errors import InputError
@@ -101,7 +102,7 @@ class Query(BaseModel):
         return Similarity(math.radians(self.turn), self.scale, self.shift)
 
 
-def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> Starlette:
+def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> ASGIApp:
     """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from.
 
     It answers only requests to this machine's own name, and only scripts of its own page. Static files are read
@@ -125,12 +126,13 @@ def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -
     contents["/"] = contents.pop("/index.html")
     contents["/setup.json"] = (_setup(pairs, digits), "application/json")
     routes = [Route(path, _reply(*content)) for path, content in contents.items()]
-    return Starlette(
+    app = Starlette(
         routes=[*routes, Route("/look", look, methods=["POST"])],
-        middleware=[Middleware(BaseHTTPMiddleware, _guard), Middleware(TrustedHostMiddleware, _HOSTS)],
+        middleware=[Middleware(TrustedHostMiddleware, _HOSTS)],
         exception_handlers={HTTPException: _explain_http, ValidationError: _explain_validation},
         max_body_size=MAX_BODY,
     )
+    return _Guard(app)
 
 
 def serve(
@@ -177,21 +179,27 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
-    """Refuses scripts of other pages and sets the security headers."""
-    origin = request.headers.get("origin")
-    if origin is None or origin == f"http://{request.headers.get('host')}":
-        response = await call_next(request)
-    else:
-        response = JSONResponse({"reason": "only scripts of this page are answered"}, 403)
-    response.headers.update(_HEADERS)
-    return response
+class _Guard:
+    """ASGI middleware that refuses scripts of other pages and sets the security headers of every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        headers = Headers(scope=scope)
+        own = headers.get("origin") in (None, f"http://{headers.get('host')}")
+        app = self.app if own else JSONResponse({"reason": "only scripts of this page are answered"}, 403)
+        await app(scope, receive, send_with_headers)
 
 
 async def _explain_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    limit = f": the limit is {MAX_BODY // 1024} KB" if error.status_code == 413 else ""
-    return JSONResponse({"reason": f"{error.detail}{limit}"}, error.status_code, headers=error.headers)
+    return JSONResponse({"reason": error.detail}, error.status_code, headers=error.headers)
 
 
 async def _explain_validation(request: Request, error: Exception) -> Response:

