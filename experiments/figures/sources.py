@@ -11,7 +11,7 @@ from ptn.data.digits import bundled_digits
 from ptn.data.voxelize import fill
 from ptn.errors import InputError
 from ptn.evaluation import match_classes
-from ptn.figures import draw_logpolar
+from ptn.figures import draw_log_polar
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
 
@@ -29,7 +29,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def logpolar(path: Path, weights: str | None) -> None:
-    draw_logpolar(_digit(3), path)
+    draw_log_polar(_digit(3), path)
 
 
 def responses(path: Path, weights: str | None) -> None:

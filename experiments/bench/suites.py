@@ -1,0 +1,328 @@
+"""The benchmark suites: what is measured, beside which peers."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ptn.config import override
+from ptn.data import Dataset, VoxelDataset, load_dataset
+from ptn.data.store import MissingDataError
+from ptn.errors import InputError
+from ptn.geometry import PolarGrid, Similarity, polar_sample, similarity_warp
+from ptn.models import Model, OnnxModel, create_model, export, for_inference
+from ptn.training import Run, RunData
+from ptn.training.fleet import train_fleet
+from ptn.training.step import epoch_order
+from ptn.training.trainer import build_model, prepare_device
+
+from ..recipes import find_recipe
+from . import peers
+from .peers import Sampler
+from .report import Bench, PeerMissing
+from .timing import Effort, Timing, Work, busy_processes, summarize, time_together
+
+Shape = tuple[int, int, int]
+"""Batch, channels, size of images."""
+
+TORCH_PEERS: dict[str, Callable[..., Sampler]] = {
+    "F.grid_sample, grid built": peers.grid_sample,
+    "kornia remap, maps built": peers.kornia_remap,
+}
+IMAGE_PEERS: dict[str, Callable[..., Work]] = {
+    "OpenCV remap, maps built": partial(peers.opencv_remap, build_maps=True),
+    "OpenCV remap, maps given": partial(peers.opencv_remap, build_maps=False),
+    "OpenCV warpPolar": peers.opencv_warp_polar,
+    "scikit-image warp_polar": peers.skimage_warp_polar,
+}
+STEP_RECIPE = "rotmnist/ptn_b/paper+"
+MODELNET40_SHAPES = 9843
+
+
+# --- sampling
+
+
+def sampling(
+    bench: Bench,
+    *,
+    images: Shape = (200, 1, 96),
+    maps: Shape = (64, 64, 64),
+    large: Shape = (16384, 1, 96),
+    busy: int = 2,
+) -> None:
+    """`polar_sample` of images and of feature maps: forward, and backward to the origin and to the images."""
+    for shape in (images, maps):
+        _forward(bench, shape)
+        _backward(bench, shape, to_images=False)
+        _backward(bench, shape, to_images=True)
+    pixels, origin, grid = make_inputs(images, bench.device)
+    if bench.device.type == "cpu":
+        name = "OpenCV remap, maps built"
+        rivals = {name: partial(IMAGE_PEERS[name], pixels, origin, grid)}
+        with busy_processes(busy), torch.inference_mode():
+            title = f"{_title(images)}, forward, {busy} busy processes in the background"
+            bench.compare(title, partial(polar_sample, pixels, origin, grid), rivals)
+    else:
+        pixels, origin, grid = make_inputs(large, bench.device)
+        target = torch.empty_like(pixels)
+        copy: dict[str, Callable[[], Work]] = {"a copy of the images": lambda: partial(target.copy_, pixels)}
+        with torch.inference_mode():
+            title = f"{_title(large)}, forward"
+            bench.compare(title, partial(polar_sample, pixels, origin, grid), copy, graph=True)
+
+
+def _forward(bench: Bench, shape: Shape) -> None:
+    images, origin, grid = make_inputs(shape, bench.device)
+
+    def peer(make: Callable[..., Sampler]) -> Work:
+        return partial(make(tuple(images.shape[-2:]), grid, images.device), images, origin)
+
+    rivals = {name: partial(peer, make) for name, make in TORCH_PEERS.items()}
+    if shape[1] == 1:
+        rivals |= {name: partial(make, images, origin, grid) for name, make in IMAGE_PEERS.items()}
+    with torch.inference_mode():
+        ours = partial(polar_sample, images, origin, grid)
+        bench.compare(f"{_title(shape)}, forward", ours, rivals, memory=True, graph=True)
+
+
+def _backward(bench: Bench, shape: Shape, *, to_images: bool) -> None:
+    images, origin, grid = make_inputs(shape, bench.device)
+    images.requires_grad_(to_images)
+    origin.requires_grad_()
+    inputs = [images, origin] if to_images else [origin]
+    grad_output = torch.rand(*images.shape[:2], grid.angles, grid.radii, device=bench.device)
+
+    def step(sample: Sampler) -> Work:
+        return lambda: torch.autograd.grad(sample(images, origin), inputs, grad_output)
+
+    def peer(make: Callable[..., Sampler]) -> Work:
+        return step(make(tuple(images.shape[-2:]), grid, images.device))
+
+    rivals = {name: partial(peer, make) for name, make in TORCH_PEERS.items()}
+    target = "image and origin" if to_images else "the origin"
+    ours = step(lambda images, origin: polar_sample(images, origin, grid))
+    bench.compare(f"{_title(shape)}, forward + backward to {target}", ours, rivals, memory=True, graph=True)
+
+
+def make_inputs(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor, PolarGrid]:
+    """Returns random images, origins in the middle half of the image, and a grid of the image's size."""
+    count, channels, size = shape
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(count, channels, size, size, generator=generator).to(device)
+    origin = (torch.rand(count, 2, generator=generator) - 0.5).to(device)
+    return images, origin, PolarGrid(size, size)
+
+
+def _title(shape: Shape) -> str:
+    count, channels, size = shape
+    return f"polar_sample {count}×{channels}×{size}×{size}"
+
+
+# --- inference
+
+
+def inference(bench: Bench, *, sizes: Sequence[int] = (28, 96), batches: Sequence[int] = (256, 1)) -> None:
+    """Logits of PTN-B with `for_inference`, beside the model itself and ONNX Runtime."""
+    for size in sizes:
+        torch.manual_seed(0)
+        model = create_model("ptn_b", image_size=size).eval().to(bench.device)
+        for batch in batches:
+            images = torch.rand(batch, 1, size, size, device=bench.device)
+            rivals = {"eager": partial(run_model, model, images), "ONNX Runtime": partial(run_onnx, model, images)}
+            title = f"PTN-B inference {batch}×1×{size}×{size}"
+            bench.compare(title, run_model(for_inference(model), images), rivals, memory=batch > 1)
+
+
+def run_model(model: nn.Module, images: Tensor) -> Work:
+    """Returns the forward pass in inference mode."""
+    return torch.inference_mode()(partial(model, images))
+
+
+def run_onnx(model: Model, images: Tensor) -> Work:
+    """Returns the forward pass of `model` in ONNX Runtime."""
+    if images.device.type != "cpu":
+        raise PeerMissing("it is measured on CPUs only")
+    for package in ("onnxruntime", "onnxscript"):
+        peers.need(package, "ptn[export]")
+    with tempfile.TemporaryDirectory() as folder:
+        export(model, Path(folder) / "model.onnx")
+        return partial(OnnxModel(Path(folder) / "model.onnx"), images)
+
+
+# --- training
+
+
+def training(bench: Bench, *, batch: int = 200, small_batch: int = 16) -> None:
+    """A training step of PTN-B beside an eager loop and an escnn network, and the construction of both networks."""
+    # On a GPU the captured step keeps its memory, so peaks are compared on a CPU only.
+    title, memory = "PTN-B training step, {} images of 28×28", bench.device.type == "cpu"
+    loop = {"eager loop": partial(eager_step, batch, bench.device)}
+    bench.compare(title.format(batch), trainer_step(batch, bench.device), loop, memory=memory)
+    few = Effort(seconds=0, rounds=min(3, bench.effort.rounds))  # escnn takes seconds
+    step = {peers.ESCNN: partial(peers.escnn_step, small_batch, bench.device)}
+    bench.compare(title.format(small_batch), trainer_step(small_batch, bench.device), step, effort=few)
+    builder = {peers.ESCNN: peers.escnn_builder}
+    bench.compare("PTN-B construction", partial(create_model, "ptn_b"), builder, effort=few)
+
+
+def random_digits(count: int) -> Dataset:
+    """Returns random images in the format of rotated MNIST."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 1, 28, 28), dtype=torch.uint8, generator=generator)
+    return Dataset("noise", "train", images, torch.arange(count) % 10, tuple("0123456789"))
+
+
+def trainer_step(batch: int, device: torch.device) -> Work:
+    """Returns a step of the library's trainer, on a GPU as a CUDA graph."""
+    recipe = override(find_recipe(STEP_RECIPE), {"batch": batch, "epochs": 1, "precision": "fp32"})
+    prepare_device(recipe.precision)
+    data = random_digits(2 * batch)
+    run = Run(recipe, RunData(data), device)
+    with run.on_stream():
+        run.batches.start(epoch_order(len(data), batch, seed=0, epoch=0), 0)
+
+    def work() -> None:
+        with run.on_stream():
+            run.step()
+        if run.cuda_stream is not None:
+            torch.cuda.current_stream(device).wait_stream(run.cuda_stream)
+
+    return work
+
+
+def eager_step(batch: int, device: torch.device) -> Work:
+    """Returns the same step as an eager loop in float32."""
+    recipe = find_recipe(STEP_RECIPE)
+    data = random_digits(2 * batch)
+    model = build_model(recipe, data).to(device).train()
+    images, labels = data.images.to(device), data.labels.to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.optimizer.lr)
+
+    def work() -> None:
+        index = torch.randint(len(images), (batch,), device=device)
+        rotation = math.radians(recipe.augment.rotation_deg) * (2 * torch.rand(batch, device=device) - 1)
+        rotated = similarity_warp(images[index].float() / 255, Similarity(rotation))
+        optimizer.zero_grad()
+        F.cross_entropy(model(rotated), labels[index]).backward()
+        optimizer.step()
+
+    return work
+
+
+# --- fleet and voxels: whole epochs
+
+
+def fleet(
+    bench: Bench,
+    *,
+    epochs: int = 20,
+    fleets: Sequence[int] = (1, 8, 16),
+    precisions: Sequence[str] = ("bf16", "tf32"),
+    data: Dataset | None = None,
+) -> None:
+    """Epochs of PTN-B on rotated MNIST, several seeds at once; on a GPU fused and not fused."""
+    train = data or load_dataset("rotmnist", find_recipe(STEP_RECIPE).data.train)
+    for precision in precisions:
+        for runs in fleets:
+            title = f"PTN-B, epoch of {len(train):,} and run, {precision}, {runs} at once"
+            _compare_epochs(bench, title, STEP_RECIPE, train, epochs, precision, runs)
+
+
+def voxels(bench: Bench, *, epochs: int = 3, data: VoxelDataset | None = None) -> None:
+    """Epochs of the cylindrical networks on ModelNet40, or on random voxels without it; on a GPU fused and not."""
+    try:
+        train = data or load_dataset("modelnet40", "train")
+        kind = "shapes"
+    except MissingDataError:
+        train, kind = random_voxels(MODELNET40_SHAPES), "random shapes"
+    for model in ("cylindrical", "cylindrical_l"):
+        title = f"{model}, epoch of {len(train):,} {kind}, bf16"
+        _compare_epochs(bench, title, f"modelnet40/{model}/modern+", train, epochs, "bf16", 1)
+
+
+def random_voxels(count: int, size: int = 32) -> VoxelDataset:
+    """Returns random shapes in the format of ModelNet40."""
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randint(0, 256, (count, 2 * size**3 // 8), dtype=torch.uint8, generator=generator)
+    meta = {"sha256": "0", "from_points": torch.zeros(count, dtype=torch.bool)}
+    classes = tuple(map(str, range(40)))
+    return VoxelDataset("noise", "train", packed, size, torch.arange(count) % len(classes), classes, meta)
+
+
+def _compare_epochs(
+    bench: Bench, title: str, recipe: str, train: Any, epochs: int, precision: str, runs: int
+) -> None:
+    settings = override(find_recipe(recipe), {"epochs": epochs + 1, "precision": precision})
+    prepare_device(settings.precision)
+
+    def measure(fused: bool) -> Timing:
+        """Returns milliseconds per epoch and run of `runs` seeds at once, without the first epoch."""
+        ends: list[float] = []
+        group = [Run(replace(settings, seed=n), RunData(train), bench.device, fused=fused) for n in range(runs)]
+        group[-1].on_epoch = lambda run, progress: ends.append(time.perf_counter())
+        train_fleet(group)
+        if len(ends) < 2:
+            raise InputError("interrupted before an epoch was measured")
+        together = runs if bench.device.type == "cuda" else 1  # a CPU trains one run at a time
+        return summarize([1000 * (end - start) / together for start, end in pairwise(ends)])
+
+    if bench.device.type == "cuda":
+        bench.add(title, measure(fused=True), "the same, not fused", measure(fused=False))
+    else:
+        bench.add(title, measure(fused=False))
+
+
+# --- scaling
+
+
+def scaling(
+    bench: Bench,
+    *,
+    batches: Sequence[int] = (1, 4, 16, 64, 256, 1024),
+    sizes: Sequence[int] = (16, 32, 64, 128, 256, 512),
+    angles: Sequence[int] = (8, 16, 32, 64, 128, 256),
+) -> None:
+    """Curves of the time of `polar_sample` and of PTN-B inference, in the details of the report."""
+    curves: list[dict[str, Any]] = []
+    for what, contenders, start in (
+        ("polar_sample", _scaled_sampling, {"batch": 32, "size": 96, "angles": 96}),
+        ("PTN-B inference", _scaled_inference, {"batch": 32, "size": 32, "angles": 32}),
+    ):
+        for axis, values, changed in (
+            ("batch", batches, ("batch",)),
+            ("image size", sizes, ("size", "angles")),
+            ("angles", angles, ("angles",)),
+        ):
+            curve: dict[str, Any] = {"what": what, "axis": axis, "start": start, "at": list(values), "ms": {}}
+            for value in values:
+                works = contenders(bench, **{**start, **dict.fromkeys(changed, value)})
+                for name, timing in time_together(works, bench.effort).items():
+                    curve["ms"].setdefault(name, []).append(float(f"{timing.ms:.4g}"))
+            curves.append(curve)
+    bench.details["curves"] = curves
+
+
+def _scaled_sampling(bench: Bench, batch: int, size: int, angles: int) -> dict[str, Work]:
+    images, origin, _ = make_inputs((batch, 1, size), bench.device)
+    grid = PolarGrid(angles, size)
+    remap = {"OpenCV remap": partial(peers.opencv_remap, images, origin, grid, build_maps=True)}
+    return {
+        "ptn": partial(polar_sample, images, origin, grid),
+        "F.grid_sample": partial(peers.grid_sample((size, size), grid, bench.device), images, origin),
+        **bench.present("polar_sample", remap),
+    }
+
+
+def _scaled_inference(bench: Bench, batch: int, size: int, angles: int) -> dict[str, Work]:
+    model = create_model("ptn_b", image_size=size, angles=angles).eval().to(bench.device)
+    images = torch.rand(batch, 1, size, size, device=bench.device)
+    return {"ptn": run_model(for_inference(model), images), "eager": run_model(model, images)}

@@ -1,0 +1,119 @@
+"""Time and memory of functions, measured side by side."""
+
+import ctypes
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.benchmark import Timer
+
+Work = Callable[[], object]
+
+CALLS_IN_GRAPH = 20
+# Duration of one measurement: calls are repeated to reach it.
+_SAMPLE_SECONDS = 0.01
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: at least `seconds` and at least `rounds` rounds."""
+
+    seconds: float = 4.0
+    rounds: int = 9
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds per call: median and quartiles over `rounds` measurements."""
+
+    ms: float
+    quartiles: tuple[float, float]
+    rounds: int
+
+
+def summarize(milliseconds: list[float]) -> Timing:
+    """Returns median and quartiles of measurements, to four digits."""
+    samples = milliseconds if len(milliseconds) > 1 else 2 * milliseconds
+    low, median, high = (float(f"{value:.4g}") for value in statistics.quantiles(samples, n=4, method="inclusive"))
+    return Timing(median, (low, high), len(milliseconds))
+
+
+def time_together(contenders: Mapping[str, Work], effort: Effort, *, calls: int = 1) -> dict[str, Timing]:
+    """Times all contenders in alternation, so that disturbances affect all of them alike.
+
+    Args:
+        calls: number of calls that each contender stands for, such as those in a CUDA graph.
+    """
+    timers, repeats = {}, {}
+    for name, work in contenders.items():
+        work()  # compile, allocate, choose algorithms
+        timers[name] = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+        repeats[name] = max(1, round(_SAMPLE_SECONDS / max(timers[name].timeit(1).mean, 1e-7)))
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    start, rounds = time.perf_counter(), 0
+    while rounds < effort.rounds or time.perf_counter() - start < effort.seconds:
+        for name, timer in timers.items():
+            timer.timeit(repeats[name])  # warm up: caches and threads were left to the previous contender
+            samples[name].append(1000 * timer.timeit(repeats[name]).mean / calls)
+        rounds += 1
+    return {name: summarize(values) for name, values in samples.items()}
+
+
+def capture(work: Work, device: torch.device) -> Work:
+    """Returns a function that replays `CALLS_IN_GRAPH` calls of `work` as one CUDA graph."""
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for _ in range(CALLS_IN_GRAPH):
+            work()
+    return graph.replay
+
+
+def peak_mib(work: Work, device: torch.device) -> float | None:
+    """Returns the additional memory that one call needs at its peak, in MiB; None where it cannot be measured.
+
+    On a GPU, what torch allocates; on a CPU, resident pages of the process, those of other packages included.
+    """
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return round((torch.cuda.max_memory_allocated(device) - before) / 2**20, 1)
+    if not (_CLEAR.exists() and hasattr(ctypes.CDLL(None), "malloc_trim")):
+        return None
+    ctypes.CDLL(None).malloc_trim(0)
+    _CLEAR.write_text("5")  # reset the peak
+    before = _resident_kib("VmRSS")
+    work()
+    return round(max(0, _resident_kib("VmHWM") - before) / 1024, 1)
+
+
+def _resident_kib(key: str) -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1])
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Context manager: `count` other processes that each keep a core busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
