@@ -7,11 +7,11 @@ file names and the seed. Hidden files and files without an image suffix are igno
 skipped, with a warning and an entry in `meta["skipped"]`.
 """
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral
 from pathlib import Path
-from typing import Literal, SupportsIndex
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ def load_folder(
     root: Path | str,
     split: str,
     *,
-    image_size: SupportsIndex | tuple[SupportsIndex, SupportsIndex],
+    image_size: int | tuple[int, int],
     channels: Literal[1, 3] | None = None,
     fit: Fit = "resize",
     valid_fraction: float = 0.15,
@@ -55,7 +55,10 @@ def load_folder(
     root = Path(root)
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
-    height, width = _height_and_width(image_size)
+    sides = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
+    valid = len(sides) == 2 and all(isinstance(side, Integral) and side > 0 for side in sides)
+    check("image_size", image_size, valid, "a positive integer, or height and width")
+    height, width = sides
     check("channels", channels, channels in (None, 1, 3), "1 or 3")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     valid = min(fractions.values()) >= 0 and sum(fractions.values()) < 1
@@ -150,16 +153,6 @@ def _read_all(files: Sequence[Path], size: tuple[int, int], channels: int, fit: 
         if result.image is None:
             LOG.warning("skipped %s", result.error)
     return results
-
-
-def _height_and_width(image_size: object) -> tuple[int, int]:
-    try:
-        sides = tuple(image_size) if isinstance(image_size, Iterable) else (image_size, image_size)
-        height, width = (operator.index(side) for side in sides if not isinstance(side, bool))
-    except (TypeError, ValueError):
-        raise InputError(f"image_size must be an integer or (height, width); got {image_size!r}") from None
-    check("image_size", image_size, min(height, width) >= 1, "positive")
-    return height, width
 
 
 def _list_classes(folder: Path) -> Listing:

@@ -3,12 +3,10 @@
 import hashlib
 import json
 import math
-import shutil
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -45,8 +43,7 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     """Read an image file: floats in [0, 1] (C, H, W), and the text entries stored in the file.
 
     Channels are gray, gray and alpha, RGB or RGBA, as in the file; palettes become RGB(A), other color spaces RGB.
-    The EXIF orientation is applied. 16-bit integers are divided by 65535. 32-bit values are accepted if it is
-    unambiguous which value is white.
+    The EXIF orientation is applied. 16-bit integers are divided by 65535; floats must be in [0, 1].
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -65,31 +62,18 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     except (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: cannot be read as an image: {first_line(error)}") from error
     values: NDArray[np.floating]
-    if picture.mode in ("F", "I"):
-        values = _read_32_bits(path, np.array(picture), file_format)
-    elif picture.mode.startswith("I;16"):
+    if picture.mode == "F":
+        values = np.array(picture, dtype=np.float32)
+        if not (values.min() >= 0 and values.max() <= 1):
+            raise InputError(f"{path}: floats must be in [0, 1]; save it with 8 or 16 bits")
+    elif picture.mode == "I" and file_format not in ("PNG", "PPM"):
+        raise InputError(f"{path}: 32-bit integers do not tell which value is white; save it with 8 or 16 bits")
+    elif picture.mode.startswith("I"):  # Pillow reads some 16-bit files with 32 bits
         values = np.asarray(picture).astype(np.float32) / 65535
     else:
         values = np.asarray(picture.convert(_plain_mode(picture))).astype(np.float32) / 255
     tensor = torch.from_numpy(values)
     return (tensor[None] if tensor.dim() == 2 else tensor.permute(2, 0, 1).contiguous()), texts
-
-
-def _read_32_bits(path: Path, values: NDArray[np.generic], file_format: str | None) -> NDArray[np.floating]:
-    """Scale 32-bit values to [0, 1]: floats in [0, 1] as they are, integers as 16-bit values.
-
-    Pillow reads 16-bit PNG and PPM files as 32-bit integers. Small integers in other formats may be 8-bit values.
-    """
-    low, high = float(values.min()), float(values.max())
-    if values.dtype.kind == "f" and low >= 0 and high <= 1:
-        return values.astype(np.float32)
-    small = file_format not in ("PNG", "PPM") and 0 < high < 256
-    if values.dtype.kind == "i" and low >= 0 and high <= 65535 and not small:
-        return values.astype(np.float32) / 65535
-    raise InputError(
-        f"{path}: 32-bit values from {low:g} to {high:g} do not tell which value is white: "
-        "save it with 8 or 16 bits, or as floats in [0, 1]"
-    )
 
 
 def _plain_mode(picture: "Picture") -> str:
@@ -190,7 +174,7 @@ def to_polar(
     r_max_px: float | None = None,
     mode: Mode = "bilinear",
 ) -> list[Path]:
-    """Write NAME.polar.png into `folder` for each image file: all of them, or none if one cannot be read."""
+    """Write NAME.polar.png into `folder` for each image file, and return the paths."""
     check_options(mode, "zeros")
 
     def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
@@ -205,7 +189,7 @@ def to_polar(
 
 
 def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") -> list[Path]:
-    """Write NAME.back.png into `folder` for each NAME.polar.png of `to_polar`: all of them, or none."""
+    """Write NAME.back.png into `folder` for each NAME.polar.png of `to_polar`, and return the paths."""
     check_options(mode, "zeros")
 
     def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
@@ -250,13 +234,10 @@ def _convert_all(
             raise InputError(f"{other} and {paths[index]} would both become {target.name}: convert them separately")
         if any(target.exists() and path.exists() and target.samefile(path) for path in paths):
             raise InputError(f"{target} is one of the inputs: choose another output folder")
-    with TemporaryDirectory(prefix="ptn-") as staging:
-        for index, path in enumerate(paths):
-            image, texts = convert(path)
-            write_png(image, Path(staging) / f"{index}.png", texts)
-        for index, target in enumerate(targets):
-            with atomic_path(target) as temporary:
-                shutil.copyfile(Path(staging) / f"{index}.png", temporary)
+    for path, target in zip(paths, targets, strict=True):
+        image, texts = convert(path)
+        with atomic_path(target) as temporary:
+            write_png(image, temporary, texts)
     return targets
 
 

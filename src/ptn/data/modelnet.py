@@ -31,6 +31,8 @@ from .store import LOG, cached, find, fingerprint, missing, read_npz, sha256_of_
 from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill_packed, voxelize_packed
 
 Progress = Callable[[int, int], None]
+# Packed grids by name, or the error of a mesh that cannot be voxelized.
+Result = dict[str, NDArray[np.uint8]] | InputError
 
 # By number of classes: the shapes of each official part, and of each split.
 OFFICIAL: Mapping[int, Mapping[str, int]] = {
@@ -247,7 +249,7 @@ def _voxelize_all(source: Path, name: str, shapes: list[str], progress: Progress
     return {key: torch.from_numpy(array) for key, array in grids.items()}
 
 
-def _voxelize_shape(source: Path, name: str, shape: str) -> dict[str, NDArray[np.uint8]] | InputError:
+def _voxelize_shape(source: Path, name: str, shape: str) -> Result:
     try:
         if source.is_dir():
             data = (source / shape).read_bytes()
@@ -267,16 +269,10 @@ def _open_archive(source: Path, process: int) -> zipfile.ZipFile:
     return zipfile.ZipFile(source)
 
 
-def _in_processes(
-    work: Callable[[str], dict[str, NDArray[np.uint8]] | InputError], names: Sequence[str]
-) -> Iterator[dict[str, NDArray[np.uint8]] | InputError]:
-    workers = min(os.cpu_count() or 1, len(names))
-    if workers <= 1:
-        yield from map(work, names)
-        return
+def _in_processes(work: Callable[[str], Result], names: Sequence[str]) -> Iterator[Result]:
     # Forked processes need no importable main module, and run array code only, so threads of torch do not matter.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(mp_context=context) as pool:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
             results = pool.map(work, names, chunksize=8)

@@ -58,14 +58,8 @@ _CHUNK = 2048
 
 Range = tuple[float, float]
 Tensors = dict[str, Tensor]
-
-
-class _Source(NamedTuple):
-    """Files that a split can be read from: a name, their hash, and a function that reads them."""
-
-    name: str
-    sha256: str
-    read: Callable[[], Tensors]
+# Files of a split: what they are, their hash, and their reader.
+Source = tuple[str, str, Callable[[], Tensors]]
 
 
 def load_svhn(
@@ -103,17 +97,18 @@ def load_svhn(
     if training_tiles and split in ("train", "fit", "extra"):
         rotated, size, scale = False, TILE, None
     official = "train" if split in ("fit", "valid") else split
-    source = _find_source(official, with_context=rotated or size == TILE)
+    source_name, files, read = _find_source(official, with_context=rotated or size == TILE)
+    source = fingerprint(files=files, version=TILES_VERSION)
+    read = partial(cached, f"svhn-{official}", fingerprint(source=source, split=official), read)
     if rotated:
-        parameters: dict[str, Any] = {"source": source.sha256, "split": official, "seed": seed}
-        parameters |= {"version": ROTATION_VERSION}
+        parameters: dict[str, Any] = {"split": official, "seed": seed, "version": ROTATION_VERSION}
         if (size, scale) != (CROP, None):
             parameters |= {"size": size, "scale": scale}
-        build = partial(_rotate_all, source, official, seed, size, scale)
-        tensors = cached(f"rotsvhn-{official}", fingerprint(**parameters), build)
+        build = partial(_rotate_all, read, official, seed, size, scale)
+        tensors = cached(f"rotsvhn-{official}", fingerprint(source=source, **parameters), build)
     else:
-        parameters = {"source": source.sha256, "split": official, "size": size}
-        tensors = _read_cached(source, official)
+        parameters = {"split": official, "size": size}
+        tensors = read()
         margin = (tensors["images"].shape[-1] - size) // 2
         tensors["images"] = tensors["images"][..., margin : margin + size, margin : margin + size].contiguous()
     valid = validation_mask(len(tensors["labels"]))
@@ -126,7 +121,8 @@ def load_svhn(
         classes = tuple(DIGITS[digit] for digit in kept)
     images, labels = tensors.pop("images"), tensors.pop("labels")
     name = ("rotsvhn" if rotated else "svhn") + ("-minus" if minus else "")
-    meta = {"source": source.name, "sha256": fingerprint(minus=minus, **parameters), **tensors}
+    sha256 = fingerprint(source=source, minus=minus, **parameters)
+    meta = {"source": source_name, "sha256": sha256, **tensors}
     whole = Dataset(name, official, images, labels, classes, meta)
     if split == official:
         return whole
@@ -141,13 +137,8 @@ def validation_mask(count: int) -> Tensor:
     return torch.isin(torch.arange(count) // BLOCK, chosen)
 
 
-def _find_source(split: str, *, with_context: bool) -> _Source:
+def _find_source(split: str, *, with_context: bool) -> Source:
     """Find the files of a split; `with_context` if they must show the surroundings of the digits."""
-    name, files, read = _find_files(split, with_context=with_context)
-    return _Source(name, fingerprint(files=files, version=TILES_VERSION), read)
-
-
-def _find_files(split: str, *, with_context: bool) -> tuple[str, str, Callable[[], Tensors]]:
     crops = find(f"svhn/{split}_32x32.mat")
     if crops and not with_context:
         return "official crops", sha256_of_file(crops), partial(read_crops, crops)
@@ -174,18 +165,13 @@ def _sha256_of_files(paths: Sequence[Path]) -> str:
     return fingerprint(files=[sha256_of_file(path) for path in paths])
 
 
-def _read_cached(source: _Source, split: str) -> Tensors:
-    return cached(f"svhn-{split}", fingerprint(source=source.sha256, split=split), source.read)
-
-
 # Rotation
 
 
-def _rotate_all(source: _Source, split: str, seed: int, size: int, limits: Range | None) -> Tensors:
+def _rotate_all(read: Callable[[], Tensors], split: str, seed: int, size: int, limits: Range | None) -> Tensors:
     """Rotate every digit of a split by its own angle, and scale it by its own factor: (N, 3, size, size)."""
-    tensors = _read_cached(source, split)
-    stream = int(fingerprint(data="rotsvhn", split=split, seed=seed)[:15], 16)
-    generator = torch.Generator().manual_seed(stream)
+    tensors = read()
+    generator = torch.Generator().manual_seed(int(fingerprint(data="rotsvhn", split=split, seed=seed)[:15], 16))
     count = len(tensors["labels"])
     angles = 2 * pi * torch.rand(count, generator=generator)
     factors = torch.ones(count)
@@ -255,12 +241,7 @@ def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(decode, range(len(atlases))))
-    return {
-        "images": torch.from_numpy(images),
-        "labels": torch.from_numpy(y.astype(np.int64)),
-        "image_id": torch.from_numpy(image_id.astype(np.int64)),
-        "frac_outside": torch.from_numpy(frac_outside.astype(np.float32)),
-    }
+    return _as_tensors(images, y, image_id, frac_outside)
 
 
 def read_archive(archive: Path) -> Tensors:
@@ -287,11 +268,17 @@ def read_photos(folder: Path) -> Tensors:
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(cut, range(len(digits.names))))
+    return _as_tensors(images, digits.labels, digits.photo + 1, outside)
+
+
+def _as_tensors(
+    images: NDArray[np.uint8], labels: NDArray[Any], image_id: NDArray[Any], frac_outside: NDArray[Any]
+) -> Tensors:
     return {
         "images": torch.from_numpy(images),
-        "labels": torch.from_numpy(digits.labels),
-        "image_id": torch.from_numpy(digits.photo + 1),
-        "frac_outside": torch.from_numpy(outside),
+        "labels": torch.from_numpy(labels.astype(np.int64)),
+        "image_id": torch.from_numpy(image_id.astype(np.int64)),
+        "frac_outside": torch.from_numpy(frac_outside.astype(np.float32)),
     }
 
 
@@ -365,38 +352,15 @@ def _check_labels(path: Path, labels: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _read_boxes(h5py: Any, path: Path) -> tuple[list[str], list[NDArray[np.float64]]]:
-    """Return the name of each photo, and its boxes (digits, 5): left, top, width, height, label.
-
-    The file has half a million small data sets that refer to each other. The low-level interface of h5py reads them
-    many times faster than the usual one.
-    """
-    everything, number, reference = h5py.h5s.ALL, h5py.h5t.NATIVE_DOUBLE, h5py.ref_dtype
-    cell = np.empty((1, 1))
-
-    def follow(ref: Any) -> Any:
-        return h5py.h5r.dereference(ref, file.id)
-
-    def value(dataset: Any) -> float:
-        dataset.read(everything, everything, cell, number)
-        return float(cell[0, 0])
-
-    def field(box: Any, name: bytes) -> list[float]:
-        """One number if the photo has one digit; otherwise references to numbers."""
-        dataset = h5py.h5d.open(box, name)
-        if dataset.shape == (1, 1):
-            return [value(dataset)]
-        column = np.empty(dataset.shape, dtype=reference)
-        dataset.read(everything, everything, column)
-        return [value(follow(ref)) for ref in column[:, 0]]
-
-    def text(dataset: Any) -> str:
-        letters = np.empty(dataset.shape, dtype=np.uint16)
-        dataset.read(everything, everything, letters)
-        return "".join(map(chr, letters.ravel()))
-
-    fields = (b"left", b"top", b"width", b"height", b"label")
+    """Return the name of each photo, and its boxes (digits, 5): left, top, width, height, label."""
     with h5py.File(path, "r") as file:
+
+        def read(box: Any, field: str) -> list[float]:
+            values = box[field][()]  # one number if the photo has one digit, otherwise references to numbers
+            return [values[0, 0]] if values.shape == (1, 1) else [file[ref][0, 0] for ref in values[:, 0]]
+
+        fields = ("left", "top", "width", "height", "label")
         photos = file["digitStruct"]
-        names = [text(follow(ref)) for ref in photos["name"][:, 0]]
-        boxes = [follow(ref) for ref in photos["bbox"][:, 0]]
-        return names, [np.array([field(box, name) for name in fields]).T for box in boxes]
+        names = ["".join(map(chr, file[ref][()].ravel())) for ref in photos["name"][:, 0]]
+        boxes = (file[ref] for ref in photos["bbox"][:, 0])
+        return names, [np.array([read(box, field) for field in fields]).T for box in boxes]
