@@ -1,19 +1,32 @@
-"""Every recipe builds and takes one step, on stand-ins of its data's shape."""
+"""Named recipes build, train, and agree with the records."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
+from experiments.recipes import (
+    FORMS,
+    ensembles,
+    find_recipe,
+    form_of,
+    is_outdated,
+    recipe_names,
+    recipe_sha256,
+)
+from experiments.tables import load_records
+from ptn import InputError
+from ptn.config import build
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.catalog import dataset_info
 from ptn.evaluation import check_tta
-from ptn.models.polarize import is_timm
-from ptn.training import Run, RunData, find_recipe, recipe_names
+from ptn.training import Recipe, Run, RunData
+
+RECORDS = load_records()
 
 
 def stand_in(name, count, *, occupancy="surface", size=None, training_tiles=False, **_):
-    """Random data with the shape and classes of a data set of the catalog; voxels smaller, to be quick."""
+    """Random data with the shape and classes of a data set; smaller voxels, to be quick."""
     info = dataset_info(name)
     labels = torch.arange(count) % info.classes
     classes = tuple(map(str, range(info.classes)))
@@ -30,18 +43,107 @@ def stand_in(name, count, *, occupancy="surface", size=None, training_tiles=Fals
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_builds_and_takes_one_step(name, request):
     recipe = find_recipe(name)
-    if is_timm(recipe.model.name):
+    if recipe.model.name.startswith("timm"):
         request.getfixturevalue("timm")
     recipe = replace(recipe, batch=4, epochs=1, precision="fp32")
     run = Run(recipe, RunData(stand_in(recipe.data.name, 4, **recipe.data.options)), torch.device("cpu"))
-    for row in recipe.rows:  # found out now rather than after training
-        check_tta(run.model, rotations=row.rotations, origins=row.origins)
+    for spec in recipe.evaluations:
+        check_tta(run.model, rotations=spec.rotations, origins=spec.origins)
     head = [parameter for parameter in run.model.parameters() if parameter.dim() > 1][-1]
     before = head.detach().clone()
     next(run.steps())
     assert int(run.step.count) == 1
     assert int(run.step.first_bad) == -1
     assert not torch.equal(head, before)
+
+
+def test_every_record_has_the_settings_of_its_recipe():
+    outdated = {record.recipe for record in RECORDS if is_outdated(record)}
+    assert outdated == set()
+    known = [record for record in RECORDS if recipe_sha256(record.recipe) is not None]
+    assert {record.id for record in RECORDS if record not in known} == {None}
+    for record in known:
+        assert record.config_sha256 == recipe_sha256(record.recipe)
+
+
+def test_every_record_has_the_hash_of_its_settings():
+    names = {ensemble.name: list(ensemble.members) for ensemble in ensembles()}
+    for record in RECORDS:
+        if record.recipe in names:
+            assert record.config == {"members": names[record.recipe]}
+        else:
+            recipe = build(Recipe, {"name": record.recipe, **record.config})
+            assert (recipe.changes(), recipe.sha256) == (record.config, record.config_sha256), record.run
+
+
+def test_every_record_belongs_to_an_evaluation_of_its_recipe():
+    trained = {recipe.name: recipe for recipe in (*map(find_recipe, recipe_names()), *ensembles())}
+    for record in RECORDS:
+        if record.id is not None:
+            specs = {(spec.id, spec.rotations, spec.origins) for spec in trained[record.recipe].evaluations}
+            assert (record.id, record.rotations, record.origins) in specs
+    identities = [record.identity for record in RECORDS]
+    assert len(identities) == len(set(identities))
+
+
+def test_a_record_with_other_settings_is_outdated(make_record):
+    assert not is_outdated(make_record())
+    assert is_outdated(make_record(config_sha256="other"))
+    assert not is_outdated(make_record(None, recipe="folder/coins/ptn_s", config_sha256="other"))
+    member = make_record("rotmnist.ptn_cnn_b.plus", recipe="rotmnist/ptn_cnn_b/modern+")
+    assert not is_outdated(member)
+    assert is_outdated(replace(member, config_sha256=recipe_sha256("rotmnist/ptn_b/modern+")))
+
+
+def test_names_tell_data_model_and_form():
+    for name in recipe_names():
+        recipe = find_recipe(name)
+        dataset, model, *_ = name.split("/")
+        assert dataset == recipe.data.name
+        assert model == recipe.model.name or "timm" in recipe.model.name
+        assert form_of(name) in FORMS
+    assert form_of("rotmnist/ptn_b/modern+/no-wrap") == "modern"
+    assert form_of("svhn/resnet32/paper") == "paper"
+    assert form_of("folder/modern/ptn_s") is None
+    assert form_of("rotmnist/ptn_b/paper++") is None
+
+
+def test_the_paper_trains_digits_for_30000_steps_of_adam_at_a_constant_rate():
+    counts = {"rotmnist": 12_000, "mnist-r": 60_000, "mnist-rts": 60_000, "sim2mnist": 10_000}
+    for name in recipe_names():
+        recipe = find_recipe(name)
+        if recipe.data.name in counts and form_of(name) == "paper":
+            assert recipe.epochs * counts[recipe.data.name] // recipe.batch == 30_000
+            assert (recipe.optimizer.kind, recipe.optimizer.lr, recipe.schedule.kind) == ("adam", 0.01, "constant")
+            assert recipe.data.train == ("train+valid" if recipe.data.name == "rotmnist" else "train")
+
+
+def test_digits_that_could_be_rotated_into_others_are_rotated_little():
+    """MNIST R and RTS rotate by less than 180°, where a 6 upside down is a 9."""
+    for name, most in (("mnist-r/ptn_b/modern+", 30), ("mnist-rts/ptn_b/modern+", 15)):
+        assert find_recipe(name).augment.rotation_deg == most
+
+
+def test_an_ablation_changes_one_thing():
+    for form in FORMS:
+        full = find_recipe(f"rotmnist/ptn_b/{form}+")
+        for part, key in (("origin", "origin_jitter_px"), ("rotation", "augment"), ("wrap", "model")):
+            changed = find_recipe(f"{full.name}/no-{part}")
+            assert getattr(changed, key) != getattr(full, key)
+            assert replace(changed, **{key: getattr(full, key)}).sha256 == full.sha256
+
+
+def test_members_of_ensembles_are_recipes_on_the_same_data():
+    for ensemble in ensembles():
+        members = [find_recipe(member) for member in ensemble.members]
+        assert len({member.data.name for member in members}) == 1
+        assert len({member.precision for member in members}) == 1
+        assert len(members) > 1 or len(ensemble.seeds) > 1
+
+
+def test_an_unknown_recipe_names_the_nearest():
+    with pytest.raises(InputError, match=r"rotmnist/ptn_b/modern\+"):
+        find_recipe("rotmnist/ptn_b/modren+")
 
 
 def test_a_step_in_bfloat16_is_close_to_one_in_float32():
