@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 # threads that wait for each other sleep: where others use the cores too, spinning ones hold each other up
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all test-slow lint browser screenshot tables docs bench clean
+.PHONY: demo test test-all test-slow lint browser screenshot tables docs figures bench test-gpu clean
 
 ## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
@@ -37,7 +37,7 @@ browser: $(MARK)-dev
 
 ## screenshot: the README's picture of the page
 screenshot: browser
-	PTN_SCREENSHOT=docs/images/demo.webp $(BIN)/python -m pytest -m slow tests/demo/test_page.py -k every_angle
+	PTN_SCREENSHOT=docs/images/demo.webp $(BIN)/python -m pytest -m slow tests/unit/demo/test_page.py -k every_angle
 
 ## tables: those inside README and docs, from experiments/results/
 tables: $(MARK)-dev
@@ -47,11 +47,18 @@ tables: $(MARK)-dev
 docs: $(MARK)-dev
 	$(BIN)/mkdocs build --strict
 
-## bench: everything that a CPU can measure, into benchmarks/ and docs/performance.md; some ten minutes
+## bench: the suites for a CPU, into benchmarks/ and docs/performance.md; about ten minutes
 bench: $(MARK)-dev
-	$(BIN)/ptn bench sampling inference scaling startup data audit training --device cpu -o benchmarks
-	$(BIN)/ptn bench demo --seconds 60 -o benchmarks
-	$(BIN)/ptn bench --page docs/performance.md
+	$(BIN)/python -m experiments bench sampling inference scaling training --device cpu -o benchmarks
+	$(BIN)/python -m experiments bench --page docs/performance.md
+
+## figures: those of the documentation, into docs/images
+figures: $(MARK)-dev
+	$(BIN)/python -m experiments figures -o docs/images
+
+## test-gpu: tests/gpu on this machine's GPU, into benchmarks/gpu_tests.json; without .venv with $(PYTHON)
+test-gpu:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/gpu/run.py
 
 clean:
 	rm -rf $(VENV) out site .mypy_cache .pytest_cache .ruff_cache .hypothesis
