@@ -58,8 +58,8 @@ AZIMUTH_PANELS = (
             "trained on randomly rotated shapes",
             {
                 "Cylindrical Transformer": "modelnet40/cylindrical/modern+",
-                "Fixed axis": "modelnet40/cylindrical/modern+/fixed-axis",
                 "Cartesian control": "modelnet40/ccnn_3d/modern+",
+                "Fixed axis": "modelnet40/cylindrical/modern+/fixed-axis",
                 "Cylindrical Transformer strong": "modelnet40/cylindrical_l/modern+",
             },
         ),
@@ -67,8 +67,8 @@ AZIMUTH_PANELS = (
             "trained on shapes in their original pose",
             {
                 "Cylindrical Transformer": "modelnet40/cylindrical/modern",
-                "Fixed axis": "modelnet40/cylindrical/modern/fixed-axis",
                 "Cartesian control": "modelnet40/ccnn_3d/modern",
+                "Fixed axis": "modelnet40/cylindrical/modern/fixed-axis",
             },
         ),
     ),

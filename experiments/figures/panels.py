@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ptn.figures import GREEN, HEATMAP_CMAP, VERMILION, YELLOW, mark_origin
+from ptn.figures import GREEN, HEATMAP_CMAP, SKY, VERMILION, YELLOW, mark_origin
 from ptn.geometry import measure_shift, origin_px
 from ptn.layers import normalize_heatmap
 from ptn.models import Explanation
@@ -97,7 +97,7 @@ def draw_explanations(
         else:
             image.set_title(f"{classes[predicted]} ✗ ({classes[label]})", fontsize=10, color=VERMILION)
         if centers is not None:
-            circle = {"markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.3, "color": "#56b4e9"}
+            circle = {"markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.3, "color": SKY}
             image.plot(*origin_px(centers[column], size).tolist(), "o", **circle)
         for each in (image, heat):
             mark_origin(each, *origins[column], color=LIGHT_GREEN, size=9)
@@ -115,10 +115,10 @@ def shifts_from_first(maps: Tensor, theory: Tensor) -> Tensor:
     return measured
 
 
-def mark_shift(draw_line: Any, start: float, end: float, *, color: str = GREEN, width: float = 1.6) -> None:
+def mark_shift(draw_line: Any, start: float, end: float, *, color: str = GREEN) -> None:
     """Draws a yellow line at `start` and one in `color` at `end`; `draw_line` is `axhline` or `axvline`."""
-    draw_line(start, color=YELLOW, linewidth=width)
-    draw_line(end, color=color, linewidth=width)
+    draw_line(start, color=YELLOW, linewidth=2.4)
+    draw_line(end, color=color, linewidth=1.2)  # both are visible where they coincide
 
 
 def polar_landmarks(polar_image: Tensor) -> tuple[int, int]:

@@ -152,13 +152,8 @@ def _draw_transforms(figure: Any, transformed: Transformed) -> None:
             show(axes, maps[row, index], cmap=HEATMAP_CMAP, limits=(0, float(brightest[index])))
             _mark_cell(axes, maps[0, index], features.theory[row])
         text.set_axis_off()
-        if row:
-            _write_shifts(text, transformed, row)
-        else:
-            legend = (
-                f"yellow: maximum of the reference\ngreen: where theory puts it\nmedian of {len(polar.maps)} digits"
-            )
-            text.text(0, 0.5, legend, fontsize=9, va="center")
+        legend = f"yellow: maximum of the reference\ngreen: the same by theory\nmedians of {len(polar.maps)} digits"
+        text.text(0, 0.5, _describe_shifts(transformed, row) if row else legend, fontsize=9, va="center")
     height, width = maps.shape[-2:]
     shown = f"{CHANNELS} of the {features.maps.shape[2]} feature maps of the last layer, {height} × {width}"
     for column, heading in ((0, "image, origin"), (1, "log-polar image"), (2 + CHANNELS // 2, shown)):
@@ -171,22 +166,17 @@ def _draw_transforms(figure: Any, transformed: Transformed) -> None:
     )
 
 
-def _write_shifts(axes: Any, transformed: Transformed, row: int) -> None:
-    """Writes measured shifts and theory, of the digit shown and as medians, and the fraction that agrees."""
-    lines = [("measured (theory)", "rows", "columns")]
-    cells = tuple(transformed.features.maps.shape[-2:])
+def _describe_shifts(transformed: Transformed, row: int) -> str:
+    """Returns the median shifts over all digits beside theory, and the fraction of digits that agrees."""
+    cells = (transformed.features.maps.shape[-2], transformed.features.maps.shape[-1])
+    lines = ["median rows, columns (theory)"]
     for name, maps, digits in (("last layer", transformed.features, 2), ("log-polar", transformed.polar, 1)):
-        measured, theory = maps.measured[:, row], maps.theory[row].tolist()
-        for title, pair in ((name, measured[0]), ("    median", measured.median(dim=0).values)):
-            rows, columns = (
-                f"{m:z.{digits}f} ({t:.{digits}f})" for m, t in zip(pair.tolist(), theory, strict=True)
-            )
-            lines.append((title, rows, columns))
-    last, log_polar = (maps.agreement(cells)[row] for maps in (transformed.features, transformed.polar))
-    lines.append((f"within ½ cell: {last:.0%} of digits, log-polar {log_polar:.0%}", "", ""))
-    for index, cell in enumerate(lines):
-        for x, align, value in zip((0, 0.73, 1.1), ("left", "right", "right"), cell, strict=True):
-            axes.text(x, 0.95 - 0.185 * index, value.replace("-", "−"), fontsize=8.5, va="center", ha=align)
+        median, theory = (
+            ", ".join(f"{value:z.{digits}f}" for value in values.tolist())
+            for values in (maps.measured[:, row].median(dim=0).values, maps.theory[row])
+        )
+        lines.append(f"{name}: {median} ({theory})\n    {maps.agreement(cells)[row]:.0%} of digits within ½ cell")
+    return "\n".join(lines)
 
 
 def _mark_cell(axes: Any, reference: Tensor, shift: Tensor) -> None:
@@ -196,6 +186,9 @@ def _mark_cell(axes: Any, reference: Tensor, shift: Tensor) -> None:
     height, width = reference.shape
     row, column = divmod(int(reference.argmax()), width)
     rows, columns = shift.tolist()
-    for color, y, x in ((YELLOW, row, column), (LIGHT_GREEN, (row + rows) % height, column + columns)):
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=1.8))
+    for color, line, y, x in (
+        (YELLOW, 3.0, row, column),
+        (LIGHT_GREEN, 1.4, (row + rows) % height, column + columns),
+    ):
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=line))
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))

@@ -115,9 +115,7 @@ def _network(weights: str, dataset: str = "") -> PolarNetwork:
     """Returns a network for images with a learned origin, trained on a data set with `dataset` in its name."""
     model = load_model(weights)
     if not isinstance(model, PolarNetwork) or getattr(model.transformer, "predictor", None) is None:
-        raise InputError(
-            f"{weights}: this figure needs a network with a learned origin, such as ptn_b"
-        )
+        raise InputError(f"{weights}: this figure needs a network with a learned origin, such as ptn_b")
     if dataset not in (model.metadata.get("dataset") or ""):
         raise InputError(f"{weights}: this figure needs a network trained on {dataset}")
     return model
