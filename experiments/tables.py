@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,7 +84,8 @@ def build_tables(records: Iterable[Record], names: Sequence[str] | None = None) 
     for record in {(record.identity, record.started): record for record in records}.values():
         if record.id is not None:
             groups[record.id].append(record)
-    return [_table(name, groups) for name in dict.fromkeys(table_names() if names is None else names)]
+    models = _models()
+    return [_table(name, groups, models) for name in dict.fromkeys(table_names() if names is None else names)]
 
 
 def unknown_ids(records: Iterable[Record]) -> list[str]:
@@ -132,7 +132,6 @@ def newest(records: Iterable[Record]) -> list[Record]:
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-@cache
 def _models() -> dict[tuple[str | None, Form | None], str]:
     """Returns the name of the model that is trained for each row id and form."""
     models = {}
@@ -146,7 +145,9 @@ def _models() -> dict[tuple[str | None, Form | None], str]:
     return models
 
 
-def _table(name: str, groups: Mapping[str, list[Record]]) -> Table:
+def _table(
+    name: str, groups: Mapping[str, list[Record]], models: Mapping[tuple[str | None, Form | None], str]
+) -> Table:
     info = find_table(name)
     rows, counted, warnings, outdated = [], [], [], 0
     for id, published in info.rows.items():
@@ -156,9 +157,9 @@ def _table(name: str, groups: Mapping[str, list[Record]]) -> Table:
         for form in FORMS:
             of_form = [record for record in current if form_of(record.recipe) == form]
             finished = newest(of_form)
-            if of_form or (id, form) in _models():
+            if of_form or (id, form) in models:
                 failed = sum(record.status == "failed" for record in of_form)
-                results[form] = _result(_models().get((id, form), ""), finished, failed, accuracy=info.accuracy)
+                results[form] = _result(models.get((id, form), ""), finished, failed, accuracy=info.accuracy)
             counted += finished
             if len({record.data_sha256 for record in finished}) > 1:
                 warnings.append(

@@ -1,4 +1,4 @@
-"""House numbers in training: crops from tiles, light and colour, what records say of them."""
+"""Metrics of trained networks: origins, accuracy by angle, shapes with a mesh."""
 
 import math
 from dataclasses import replace
@@ -8,20 +8,21 @@ import pytest
 import torch
 from PIL import Image
 
-from ptn import InputError
+from experiments.metrics import extra_metrics
+from experiments.recipes import find_recipe
+from ptn import create_model
+from ptn.data import Dataset, VoxelDataset
 from ptn.data.dataset import subset
-from ptn.training import Run, RunData, find_recipe
-from ptn.training.fleet import train_fleet
-from ptn.training.results import conclude_run
+from ptn.training import EvaluationSpec, Run, RunData
 from ptn.training.session import load_split
 
-CPU = torch.device("cpu")
 COUNT = 70
+PLAIN = EvaluationSpec()
 
 
-@pytest.fixture(autouse=True)
-def _house_numbers(tmp_path, monkeypatch):
-    """A tiny SVHN of smooth random tiles: 70 of training and 70 of test."""
+@pytest.fixture
+def svhn(tmp_path, monkeypatch):
+    """A small SVHN of smooth random tiles: 70 for training and 70 for test."""
     monkeypatch.setenv("PTN_DATA", str(tmp_path))
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
     (tmp_path / "svhn").mkdir()
@@ -36,85 +37,95 @@ def _house_numbers(tmp_path, monkeypatch):
         np.savez(tmp_path / "svhn" / f"{split}_labels.npz", **labels)
 
 
-def tiny_run(name, folder=None, **changes):
-    recipe = replace(find_recipe(name), epochs=2, batch=24, precision="fp32", **changes)
-    return Run(recipe, RunData(load_split(recipe.data, recipe.data.train)), CPU, folder)
+def metrics_of(name, model, *, count=None):
+    recipe = replace(find_recipe(name), precision="fp32")
+    test = load_split(recipe.data, recipe.data.test)
+    if count is not None:
+        test = subset(test, torch.arange(count))
+    return extra_metrics(model, recipe, test, PLAIN)
 
 
-def test_crops_come_from_tiles_and_answers_are_to_crops():
-    run = tiny_run("rotsvhn/resnet32/modern+")
-    assert run.data.train.images.shape == (COUNT, 3, 48, 48)
-    assert run.model.input_shape == (3, 32, 32)
-    seen = []
-    run.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    next(run.steps())
-    assert seen[0].shape == (24, 3, 32, 32)
-    assert (seen[0].min() >= 0) & (seen[0].max() <= 1)
-
-
+@pytest.mark.usefixtures("svhn")
 @pytest.mark.parametrize(
     ("name", "measured"),
     [
         ("svhn/resnet32/paper", True),
+        ("svhn/resnet32/modern", True),
         ("rotsvhn-minus/resnet32/modern", True),
         ("rotsvhn/resnet32/paper/scaled", False),
-        ("svhn/holdout/resnet32/paper", False),
     ],
 )
-def test_records_of_the_usual_test_crops_have_accuracies_by_angle(name, measured):
-    run = tiny_run(name)
-    test = load_split(run.recipe.data, run.recipe.data.test)
-    _, (record,) = conclude_run(run, test)
-    assert ("angle_accuracy" in record.metrics) == measured
+def test_accuracy_by_angle_is_measured_on_the_usual_crops(name, measured):
+    classes = 8 if "minus" in name else 10
+    model = create_model("resnet32", num_classes=classes, in_chans=3, image_size=32).eval()
+    metrics = metrics_of(name, model)
+    assert ("angle_accuracy" in metrics) == measured
     if measured:
-        assert len(record.metrics["angle_accuracy"]) == len(record.metrics["angle_deg"]) == 24
-        assert record.metrics["angle_count"] == math.ceil(len(test) / 10)
+        assert len(metrics["angle_accuracy"]) == len(metrics["angle_deg"]) == 24
+        assert metrics["angle_count"] == math.ceil(COUNT * classes / 10 / 10)
+    assert "origin_from_middle_px" not in metrics
 
 
-def test_records_say_where_a_learned_origin_is(monkeypatch):
-    run = tiny_run("svhn/ptn_resnet32/paper")
-    test = load_split(run.recipe.data, "test")
-    _, (record,) = conclude_run(run, test)
-    assert record.metrics["origin_from_middle_px"] == [0, 0]  # untrained
-    pulled = torch.tensor([[3.0, -1.0], [5.0, -1.0]], dtype=torch.float64)
+@pytest.mark.usefixtures("svhn")
+def test_where_learned_origins_are(monkeypatch):
+    model = create_model("ptn_resnet32", num_classes=10, in_chans=3, image_size=32).eval()
+    assert metrics_of("svhn/ptn_resnet32/paper", model)["origin_from_middle_px"] == [0, 0]  # untrained
+    offsets = torch.tensor([[3.0, -1.0], [5.0, -1.0]], dtype=torch.float64)
+    monkeypatch.setattr("experiments.metrics.origin_offsets_px", lambda model, dataset: offsets[: len(dataset)])
+    metrics = metrics_of("svhn/ptn_resnet32/paper", model, count=2)
+    assert (metrics["origin_from_middle_px"], metrics["origin_deviation_px"]) == ([4, -1], [1, 0])
+    assert metrics_of("svhn/ptn_resnet32/paper", model, count=1)["origin_deviation_px"] == [0, 0]
+
+
+@pytest.mark.usefixtures("svhn")
+def test_training_crops_come_from_tiles():
+    recipe = replace(find_recipe("rotsvhn/resnet32/modern+"), epochs=2, batch=24, precision="fp32")
+    run = Run(recipe, RunData(load_split(recipe.data, recipe.data.train)), torch.device("cpu"))
+    assert run.data.train.images.shape == (COUNT, 3, 48, 48)
+    assert run.model.input_shape == (3, 32, 32)
+    inputs = []
+    run.model.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+    next(run.steps())
+    assert inputs[0].shape == (24, 3, 32, 32)
+    assert (inputs[0].min() >= 0) & (inputs[0].max() <= 1)
+
+
+def test_origin_errors_with_and_without_clutter(monkeypatch):
+    """An untrained origin is the image center."""
+    images = torch.zeros(4, 1, 42, 42, dtype=torch.uint8)
+    centers = torch.tensor([[0.0, 0.0], [0.0, 2 / 21], [0.0, 2 / 21], [2 / 21, 0.0]])
+
+    def digits(center, clutter):
+        meta = {"center": center, "clutter": clutter}
+        return Dataset("sim2mnist", "test", images, torch.arange(4), tuple("0123456789"), meta)
+
+    specs = []
     monkeypatch.setattr(
-        "ptn.training.results.origin_offsets_px", lambda model, dataset: pulled[: len(dataset)]
+        "experiments.metrics.load_split",
+        lambda spec, split, *, seed: specs.append((spec.options, split)) or digits(centers * 0, 0),
     )
-    _, (record,) = conclude_run(run, subset(test, torch.arange(2)))
-    assert record.metrics["origin_from_middle_px"] == [4, -1]
-    assert record.metrics["origin_deviation_px"] == [1, 0]
-    _, (record,) = conclude_run(run, subset(test, torch.arange(1)))
-    assert record.metrics["origin_deviation_px"] == [0, 0]
-    _, (record,) = conclude_run(tiny_run("svhn/resnet32/paper"), test)
-    assert "origin_from_middle_px" not in record.metrics
+    model = create_model("ptn_s", image_size=42).eval()
+    recipe = find_recipe("sim2mnist/ptn_s/paper")
+    metrics = extra_metrics(model, recipe, digits(centers, 4), PLAIN)
+    assert specs == [({"clutter": 0}, "test")]
+    assert metrics == {
+        "origin_error_px_median": pytest.approx(2, abs=0.01),
+        "origin_error_px_p90": pytest.approx(2, abs=0.01),
+        "origin_error_px_median_without_clutter": pytest.approx(0, abs=0.01),
+        "origin_error_px_p90_without_clutter": pytest.approx(0, abs=0.01),
+    }
+    assert extra_metrics(model, recipe, digits(centers, 4), EvaluationSpec(rotations=8)) == {}
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tmp_path):
-    name = "svhn/ptn_resnet32/modern"
-    whole = tiny_run(name)
-    train_fleet([whole])
-    half = tiny_run(name, tmp_path / "run")
-    steps = half.steps()
-    for _ in range(3):  # into the second epoch
-        next(steps)
-    half.save()
-    again = tiny_run(name, tmp_path / "run")
-    assert again.resume()
-    train_fleet([again])
-    for key, value in whole.model.state_dict().items():
-        assert torch.equal(value, again.model.state_dict()[key]), key
-
-
-def test_a_crop_must_fit_into_the_images():
-    recipe = find_recipe("svhn/resnet32/modern")
-    with pytest.raises(InputError, match=r"augment.crop_px 50 is more than the images' 48"):
-        tiny_run("svhn/resnet32/modern", augment=replace(recipe.augment, crop_px=50))
-
-
-def test_augmentation_looks_at_no_value():
-    """On the meta device nothing has one: what runs there can be captured as a CUDA graph."""
-    spec = find_recipe("rotsvhn/resnet32/modern+").augment
-    noise = torch.rand(4, spec.noise_per_image((3, 48, 48)), device="meta")
-    images, left = spec.apply(torch.rand(4, 3, 48, 48, device="meta"), noise)
-    assert images.shape == (4, 3, 32, 32)
-    assert left is None
+def test_accuracy_by_azimuth_and_on_shapes_with_a_mesh():
+    classes = tuple(map(str, range(40)))
+    packed = torch.randint(0, 256, (6, 16**3 // 8), dtype=torch.uint8)
+    from_points = torch.tensor([False, True, False, False, True, False])
+    shapes = VoxelDataset("modelnet40", "test", packed, 16, torch.arange(6), classes, {"from_points": from_points})
+    model = create_model("ccnn_3d", num_classes=40, image_size=16).eval()
+    recipe = replace(find_recipe("modelnet40/ccnn_3d/modern+"), precision="fp32")
+    metrics = extra_metrics(model, recipe, shapes, PLAIN)
+    assert len(metrics["azimuth_accuracy"]) == len(metrics["azimuth_deg"]) == 24
+    assert metrics["mesh_count"] == 4
+    votes = extra_metrics(model, recipe, shapes, EvaluationSpec(rotations=2))
+    assert set(votes) == {"mesh_count", "mesh_class_accuracy", "mesh_instance_accuracy"}
