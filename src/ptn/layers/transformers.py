@@ -4,6 +4,7 @@ Each has two steps that can be called separately: `locate` predicts the pose of 
 image. `forward` does both.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -78,8 +79,7 @@ class PolarTransformer(nn.Module):
 
     def sample(self, images: Tensor, origin: Tensor, *, check_origin: bool = True) -> Tensor:
         """Returns the polar image around `origin`; `check_origin` as in `polar_sample`."""
-        options = {"mode": self.mode, "padding_mode": self.padding_mode, "check_origin": check_origin}
-        return _mark_not_finite(polar_sample(images, origin, self.grid, **options), origin)
+        return _sample(polar_sample, self, images, origin, check_origin)
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the polar image around `origin`, by default the predicted one or the centre.
@@ -115,12 +115,15 @@ def _choose_predictor(
     return predictor
 
 
-def _mark_not_finite(samples: Tensor, origin: Tensor) -> Tensor:
-    """Returns `samples`, NaN for images whose origin is not finite. On a GPU `polar_sample` does not always check."""
-    if not origin.is_cuda:
-        return samples
-    zero_or_nan = (origin - origin).detach().sum(dim=1).to(samples.dtype)
-    return samples + zero_or_nan.view(-1, *(1,) * (samples.dim() - 1))
+def _sample(
+    function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor, check_origin: bool
+) -> Tensor:
+    options = {"mode": layer.mode, "padding_mode": layer.padding_mode, "check_origin": check_origin}
+    samples = function(images, origin, layer.grid, **options)
+    if origin.is_cuda:  # where eager sampling may read an origin that is not finite as outside the image
+        zero_or_nan = (origin - origin).detach().sum(dim=1).to(samples.dtype)
+        samples = samples + zero_or_nan.view(-1, *(1,) * (samples.dim() - 1))
+    return samples
 
 
 class CylindricalTransformer(nn.Module):
@@ -160,9 +163,7 @@ class CylindricalTransformer(nn.Module):
 
     def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_origin: bool = True) -> Tensor:
         """Returns the cylindrical image around `axis_xy`; `check_origin` as in `polar_sample`."""
-        polar = self.polar
-        options = {"mode": polar.mode, "padding_mode": polar.padding_mode, "check_origin": check_origin}
-        return _mark_not_finite(cylindrical_sample(volumes, axis_xy, polar.grid, **options), axis_xy)
+        return _sample(cylindrical_sample, self.polar, volumes, axis_xy, check_origin)
 
     def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the cylindrical image around `axis_xy`, by default the predicted axis or the centre."""

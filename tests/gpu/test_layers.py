@@ -7,7 +7,7 @@ import torch
 
 import ptn
 from ptn.layers import fuse_blocks
-from ptn.layers.blocks import Blocks
+from ptn.layers import Blocks
 
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

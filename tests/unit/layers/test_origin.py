@@ -1,0 +1,155 @@
+"""Tests of heatmap centroids, origin predictors and jitter."""
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ptn import InputError, OriginPredictor, heatmap_centroid
+from ptn.layers import ConvBlock, OriginJitter, centroid, default_predictor, normalize_heatmap
+
+ACTIVATIONS = ["softplus", "linear"]
+
+
+@given(row=st.integers(0, 6), column=st.integers(0, 9))
+@settings(max_examples=20, deadline=None)
+def test_the_centroid_of_a_peak_is_the_peak(row, column):
+    heatmap = torch.full((1, 1, 7, 10), -1e4)
+    heatmap[0, 0, row, column] = 1e4
+    expected = [(2 * column + 1) / 10 - 1, (2 * row + 1) / 7 - 1]
+    assert heatmap_centroid(heatmap)[0].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_linear_is_the_signed_centroid_of_the_paper():
+    heatmap = torch.rand(3, 5, 6, dtype=torch.float64) - 0.2
+    x = (2 * torch.arange(6) + 1) / 6 - 1
+    y = (2 * torch.arange(5) + 1) / 5 - 1
+    mass = heatmap.sum((1, 2))
+    expected = torch.stack(((heatmap * x).sum((1, 2)) / mass, (heatmap * y[:, None]).sum((1, 2)) / mass), 1)
+    assert torch.allclose(heatmap_centroid(heatmap, "linear"), expected.clamp(-1, 1))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("size", [(14, 14), (7, 9), (24, 24)])
+def test_the_centroid_of_a_uniform_heatmap_is_exactly_the_centre(activation, size):
+    assert heatmap_centroid(torch.full((2, 1, *size), 1.0), activation).abs().max() == 0
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@given(
+    values=st.lists(st.floats(-50, 50, width=32), min_size=12, max_size=12),
+    total=st.sampled_from([None, 0.0, 1e-7, -1e-7, 1e-3]),
+)
+@example(values=[*[0.0] * 11, 1.1322491591744522e-42], total=None)  # its square is zero
+@settings(max_examples=40, deadline=None)
+def test_the_centroid_stays_in_the_image_with_a_finite_gradient(activation, values, total):
+    heatmap = torch.tensor(values).reshape(1, 3, 4)
+    if total is not None:
+        heatmap = heatmap - (heatmap.sum() - total) / 12
+    heatmap.requires_grad_()
+    origin = heatmap_centroid(heatmap, activation)
+    origin.sum().backward()
+    assert origin.abs().max() <= 1
+    assert torch.isfinite(heatmap.grad).all()
+
+
+def test_the_centroid_of_a_heatmap_with_sum_zero_is_the_centre():
+    heatmap = torch.tensor([[[1.0, -1.0], [2.0, -2.0]]])
+    assert heatmap_centroid(heatmap, "linear").tolist() == [[0, 0]]
+    assert heatmap_centroid(torch.zeros(1, 4, 4), "linear").tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradient_of_the_centroid(activation):
+    heatmap = torch.rand(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda h: heatmap_centroid(h, activation), heatmap)
+
+
+def test_half_precision_heatmaps_are_summed_in_float32():
+    heatmap = torch.rand(1, 1, 48, 48).bfloat16()
+    origin = heatmap_centroid(heatmap)
+    assert origin.dtype == torch.float32
+    assert torch.allclose(origin.double(), heatmap_centroid(heatmap.double()), atol=1e-5)
+
+
+def test_the_centroid_of_nan_is_nan():
+    assert torch.isnan(centroid(torch.full((1, 3, 3), torch.nan))).all()
+
+
+def test_normalized_heatmaps_span_0_to_1_with_the_peak_of_the_centroid_highest():
+    heatmaps = torch.stack((torch.rand(5, 6) + 3, -torch.rand(5, 6) - 1, torch.full((5, 6), 2.0)))
+    shown = normalize_heatmap(heatmaps)
+    assert torch.equal(shown.amin(dim=(1, 2)), torch.zeros(3))
+    assert torch.equal(shown.amax(dim=(1, 2)), torch.tensor([1.0, 1.0, 0.0]))
+    assert shown[0].argmax() == heatmaps[0].argmax()
+    assert shown[1].argmax() == heatmaps[1].argmin()  # a map and its negative have the same centroid
+    assert torch.equal(normalize_heatmap(heatmaps[1]), shown[1])
+
+
+@pytest.mark.parametrize("heatmap", ACTIVATIONS)
+def test_the_first_origin_is_exactly_the_centre_and_has_a_gradient(heatmap):
+    predictor = OriginPredictor(nn.Sequential(ConvBlock(1, 8, stride=2)), 8, heatmap=heatmap)
+    location = predictor(torch.rand(4, 1, 28, 28))
+    assert location.origin.abs().max() == 0
+    assert location.heatmap.shape == (4, 14, 14)
+    location.origin.sum().backward()
+    assert predictor.head.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("heatmap", ACTIVATIONS)
+@pytest.mark.parametrize("turns", [1, 4])
+def test_only_with_four_turns_the_origin_is_equivariant_to_quarter_turns(heatmap, turns):
+    predictor = OriginPredictor(ConvBlock(1, 8, stride=2), 8, heatmap=heatmap, origin_turns=turns).double().eval()
+    nn.init.normal_(predictor.head.weight)
+    images = torch.rand(5, 1, 15, 15, dtype=torch.float64)
+    upright, rotated = predictor(images), predictor(images.rot90(1, (2, 3)))
+    x, y = upright.origin.unbind(dim=1)
+    assert torch.allclose(rotated.origin, torch.stack((y, -x), dim=1)) == (turns == 4)
+    assert torch.allclose(rotated.heatmap, upright.heatmap.rot90(1, (1, 2))) == (turns == 4)
+
+
+@pytest.mark.parametrize(
+    ("size", "strides"), [(None, (2, 1, 1)), (42, (2, 1, 1)), (96, (2, 2, 1)), (224, (2, 2, 2))]
+)
+def test_the_default_predictor_has_more_strides_for_larger_images(size, strides):
+    predictor = default_predictor(3, size and (size, size), heatmap="linear", origin_turns=4)
+    assert tuple(block.conv.stride[0] for block in predictor.body) == strides
+    assert [block.conv.out_channels for block in predictor.body] == [20, 20, 20]
+    assert (predictor.heatmap, predictor.origin_turns) == ("linear", 4)
+
+
+def test_jitter_is_uniform_up_to_its_pixels_and_for_training_only():
+    jitter = OriginJitter(2.0)
+    origin = torch.zeros(4000, 2)
+    jittered = jitter(origin, (20, 40))
+    limit = torch.tensor([2 * 2 / 40, 2 * 2 / 20])
+    assert (jittered.abs() <= limit).all()
+    assert torch.allclose(jittered.abs().max(0).values, limit, rtol=0.01)
+    assert jittered.mean(0).abs().max() < 0.01
+    assert torch.equal(jitter.eval()(origin, (20, 40)), origin)
+
+
+def test_jitter_uses_the_noise_that_is_set():
+    jitter = OriginJitter(2.0)
+    jitter.noise = torch.tensor([[0.5, 1.0], [0.0, 0.5]])
+    jittered = jitter(torch.zeros(2, 2), (20, 40))
+    assert torch.allclose(jittered, torch.tensor([[0.0, 0.2], [-0.1, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: heatmap_centroid(torch.rand(2, 3, 4, 4)), "floating-point"),
+        (lambda: heatmap_centroid(torch.ones(2, 4, 4, dtype=torch.int64)), "floating-point"),
+        (lambda: heatmap_centroid([[1.0]]), "tensor"),
+        (lambda: heatmap_centroid(torch.rand(2, 4, 4), "softmax"), "softplus"),
+        (lambda: OriginPredictor(nn.Identity(), 1, heatmap="liner"), "linear"),
+        (lambda: OriginPredictor(nn.Identity(), 1, origin_turns=2), "origin_turns"),
+        (lambda: OriginPredictor(nn.Identity(), 1, origin_turns=4)(torch.rand(1, 1, 4, 6)), "square"),
+        (lambda: OriginJitter(-1.0), "origin_jitter_px"),
+    ],
+)
+def test_invalid_heatmaps_and_options_are_refused(call, word):
+    with pytest.raises(InputError, match=word):
+        call()

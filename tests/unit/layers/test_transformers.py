@@ -1,0 +1,163 @@
+"""Tests of the polar, cylindrical and spatial transformers."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ptn import (
+    CylindricalTransformer,
+    InputError,
+    OriginPredictor,
+    PolarGrid,
+    PolarTransformer,
+    Similarity,
+    SpatialTransformer,
+    cylindrical_sample,
+    polar_sample,
+    similarity_warp,
+)
+from ptn.layers import ConvBlock
+
+GRID = PolarGrid(8, 8)
+
+
+def make_predictor(channels=1):
+    return OriginPredictor(ConvBlock(channels, 4), 4)
+
+
+def test_without_a_predictor_the_origin_is_the_centre():
+    images, grid = torch.rand(2, 3, 20, 30), PolarGrid(16, 12)
+    layer = PolarTransformer(grid)
+    assert torch.equal(layer(images), polar_sample(images, torch.zeros(2, 2), grid))
+    assert "origin='center'" in repr(layer)
+
+
+def test_a_learned_origin_takes_one_line():
+    layer = PolarTransformer(GRID, origin="learned", in_chans=3)
+    images = torch.rand(2, 3, 20, 20)
+    layer(images).mean().backward()
+    assert layer.predictor.head.weight.grad is not None
+    assert layer.locate(images).heatmap.shape == (2, 10, 10)
+    assert "origin='learned'" in repr(layer)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"predictor": make_predictor(), "origin": "center"}, "predictor"),
+        ({"predictor": make_predictor(), "in_chans": 1}, "in_chans"),
+        ({"origin": "learned"}, "in_chans"),
+        ({"in_chans": 3}, "learned"),
+        ({"origin": "middle"}, "center"),
+        ({"mode": "linear"}, "bilinear"),
+        ({"origin_jitter_px": -1.0}, "origin_jitter_px"),
+    ],
+)
+def test_contradictory_and_invalid_options_are_refused(options, word):
+    with pytest.raises(InputError, match=word):
+        PolarTransformer(GRID, **options)
+
+
+def test_origin_learned_with_a_predictor_is_consistent():
+    predictor = make_predictor()
+    assert PolarTransformer(GRID, predictor, origin="learned").predictor is predictor
+
+
+def test_an_origin_that_is_passed_overrides_the_predicted_one():
+    images, origin = torch.rand(2, 1, 20, 20), torch.tensor([[0.1, 0.2], [0.0, -0.3]])
+    layer = PolarTransformer(GRID, make_predictor(), origin_jitter_px=3)
+    assert torch.equal(layer(images, origin), polar_sample(images, origin, GRID))
+
+
+def test_the_predictor_reads_the_guide():
+    images, guide = torch.rand(2, 1, 20, 20), torch.rand(2, 1, 20, 20)
+    layer = PolarTransformer(GRID, make_predictor()).eval()
+    nn.init.normal_(layer.predictor.head.weight)
+    assert torch.equal(layer(images, guide=guide), layer(images, layer.locate(guide).origin))
+
+
+def test_jitter_is_for_training_only():
+    images = torch.rand(2, 1, 20, 20)
+    layer = PolarTransformer(GRID, origin_jitter_px=3)
+    assert not torch.equal(layer(images), layer(images))
+    layer.eval()
+    assert torch.equal(layer(images), layer(images))
+
+
+def test_the_predictor_learns_through_the_sampling():
+    """Trained only to make the polar image bright near its origin, it finds a blob at random positions."""
+    generator = torch.Generator().manual_seed(0)
+    body = nn.Sequential(ConvBlock(1, 8), ConvBlock(8, 8))
+    layer = PolarTransformer(PolarGrid(8, 8, r_max_px=6), OriginPredictor(body, 8))
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
+    span = torch.arange(24.0)
+
+    def make_batch():
+        centre = torch.rand(32, 2, generator=generator) * 14 + 5
+        x, y = centre[:, 0, None, None], centre[:, 1, None, None]
+        images = torch.exp(-((span[None, None] - x) ** 2 + (span[None, :, None] - y) ** 2) / 8)[:, None]
+        return images, (2 * centre + 1) / 24 - 1
+
+    for _ in range(60):
+        images, _ = make_batch()
+        optimizer.zero_grad()
+        (-layer(images).mean()).backward()
+        optimizer.step()
+    images, centre = make_batch()
+    error_px = (layer.eval().locate(images).origin - centre).norm(dim=1) * 12
+    assert error_px.median() < 1.5
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_samples_around_an_origin_that_is_not_finite_are_nan(compiled):
+    layer = PolarTransformer(GRID, make_predictor()).eval()
+    images = torch.rand(2, 1, 9, 9)
+    images[1] = torch.nan  # the heatmap becomes NaN, and with it the origin
+    clean = torch.rand(2, 1, 9, 9)
+    sample = torch.compile(layer, backend="eager", fullgraph=True) if compiled else layer
+    polar = sample(clean, guide=images)
+    assert torch.isfinite(polar[0]).all()
+    assert torch.isnan(polar[1]).all()
+
+
+def test_the_cylinder_is_linear_and_ends_at_half_the_width():
+    layer = CylindricalTransformer(16)
+    volumes = torch.rand(2, 1, 16, 16, 5)
+    grid = PolarGrid(16, 16, law="linear", r_max_px=8)
+    assert torch.equal(layer(volumes), cylindrical_sample(volumes, torch.zeros(2, 2), grid))
+
+
+def test_the_axis_is_predicted_from_the_slices_as_channels():
+    layer = CylindricalTransformer(8, make_predictor(6), angles=12, radii=5)
+    volumes = torch.rand(2, 2, 8, 8, 3)
+    assert layer(volumes).shape == (2, 2, 12, 5, 3)
+    assert layer.locate(volumes).heatmap.shape == (2, 8, 8)
+    axis = torch.tensor([[0.2, 0.0], [0.0, 0.2]])
+    assert torch.equal(layer(volumes, axis), layer.sample(volumes, axis))
+
+
+class Pose(nn.Module):
+    """A localiser with a fixed pose."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values = torch.tensor(values)
+
+    def forward(self, images):
+        return self.values.expand(len(images), 4)
+
+
+def test_a_pose_of_zero_is_the_identity():
+    images = torch.rand(2, 1, 15, 12)
+    assert torch.allclose(SpatialTransformer(Pose(0.0, 0.0, 0.0, 0.0))(images), images, atol=1e-5)
+
+
+def test_the_spatial_transformer_undoes_a_pose():
+    span = torch.arange(64.0) - 31.5
+    image = torch.exp(-((span[None] - 3) ** 2 / 60 + (span[:, None] + 2) ** 2 / 20))[None, None]
+    warped = similarity_warp(image, Similarity(0.5, 1.3, (7.0, -5.0)), mode="bicubic")
+    pose = Pose(-math.log(1.3), -0.5, 7 * 2 / 64, -5 * 2 / 64)
+    restored = SpatialTransformer(pose, mode="bicubic")(warped)
+    assert (restored - image).abs().max() < 0.02
