@@ -20,7 +20,6 @@ from documentation import (
     run_shell,
     strip_prompts,
 )
-from ptn.reporting.published import TABLES
 
 PAGES = {str(page.relative_to(REPOSITORY)): page for page in pages()}
 BLOCKS = {name: read_blocks(page.read_text(encoding="utf-8")) for name, page in PAGES.items()}
@@ -80,12 +79,14 @@ def check_quickstart(folder: Path) -> None:
 @pytest.mark.parametrize("name", WITH_COMMANDS)
 def test_commands_and_their_options_exist(name):
     """Of the blocks that are not run, too."""
+    from experiments.__main__ import app as experiments
     from ptn.cli.app import app
 
-    command = typer.main.get_command(app)
-    for block in BLOCKS[name]:
-        for arguments in ptn_commands(block):
-            parse(command, arguments)
+    for program, commands in ((("ptn",), app), (("python", "-m", "experiments"), experiments)):
+        command = typer.main.get_command(commands)
+        for block in BLOCKS[name]:
+            for arguments in ptn_commands(block, program):
+                parse(command, arguments)
 
 
 def parse(command, arguments):
@@ -124,14 +125,6 @@ def test_links_and_pictures_exist():
             assert place.exists(), f"{name}: {target}"
 
 
-def test_the_page_of_results_names_every_table():
-    text = PAGES["docs/results/index.md"].read_text(encoding="utf-8")
-    named = [
-        name for line in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", line)
-    ]
-    assert named == [*TABLES, "own"]
-
-
 def test_no_audit_of_a_page_takes_the_place_of_another():
     """A reader would look at the second for the first."""
     for name, blocks in BLOCKS.items():
@@ -159,7 +152,7 @@ def test_every_public_name_has_its_place_in_the_api():
     ],
 )
 def test_numbers_are_those_of_the_records(name, records, models):
-    lines = (REPOSITORY / "results" / f"{records}.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (REPOSITORY / "experiments" / "results" / f"{records}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["seed"])
     text = PAGES[name].read_text(encoding="utf-8")
     for model in models:

@@ -105,11 +105,11 @@ def strip_prompts(code: str) -> str:
     return "\n".join(lines)
 
 
-def ptn_commands(block: Block) -> list[list[str]]:
-    """The arguments of every `ptn` command in a block of commands."""
+def ptn_commands(block: Block, program: tuple[str, ...] = ("ptn",)) -> list[list[str]]:
+    """The arguments of every command of `program` in a block of commands."""
     joined = strip_prompts(block.code).replace("\\\n", " ")
     words = [shlex.split(line, comments=True) for line in joined.splitlines()]
-    return [line[1:] for line in words if line and line[0] == "ptn"]
+    return [line[len(program) :] for line in words if tuple(line[: len(program)]) == program]
 
 
 def _environment(cache: Path) -> dict[str, str]:
@@ -128,7 +128,7 @@ def _environment(cache: Path) -> dict[str, str]:
     source = str(REPOSITORY / "src")
     return os.environ | {
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": os.pathsep.join([source, str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PTN_CACHE": str(cache / "ptn"),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
