@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
@@ -76,6 +75,22 @@ def synchronize_batch_norm(model: nn.Module, device: torch.device) -> None:
             setattr(parent, name, synchronized(child))
 
 
+class _Sum(torch.autograd.Function):
+    """Sum of a tensor over all processes; its gradient is the sum of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        total = tensor.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        total = grad_output.clone()
+        dist.all_reduce(total)
+        return total
+
+
 class SyncBatchNormCPU(nn.Module):
     """`nn.SyncBatchNorm` for CPU tensors, which torch's does not accept. The state dict is the same."""
 
@@ -98,8 +113,8 @@ class SyncBatchNormCPU(nn.Module):
             axes = (0, *range(2, x.dim()))
             count = x.numel() // x.shape[1] * dist.get_world_size()
             values = x.to(torch.promote_types(x.dtype, torch.float32))
-            mean = all_reduce(values.sum(axes)) / count
-            variance = all_reduce((values - mean.view(shape)).square().sum(axes)) / count
+            mean = _Sum.apply(values.sum(axes)) / count  # type: ignore[no-untyped-call]
+            variance = _Sum.apply((values - mean.view(shape)).square().sum(axes)) / count  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 self.running_mean.lerp_(mean, self.momentum)
                 self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)

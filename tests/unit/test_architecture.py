@@ -1,0 +1,86 @@
+"""The order of the subpackages, the public names, and the weight of imports."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ptn
+
+PACKAGE = Path(ptn.__file__).parent
+ORDER = [
+    *("errors", "files", "config", "device", "geometry", "layers", "figures", "data", "models", "evaluation"),
+    *("training", "demo", "cli"),
+]
+"""Each part imports only from those before it."""
+
+ENTRY_POINTS = ("__init__", "__main__")
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem not in ENTRY_POINTS)
+OPTIONAL = [
+    *("PIL", "h5py", "huggingface_hub", "matplotlib", "mlxtend", "onnx", "onnxruntime", "pandas", "pooch", "scipy"),
+    *("sklearn", "starlette", "tensorboard", "timm", "torchvision", "trimesh", "uvicorn"),
+]
+
+
+def imported_names(path):
+    """The absolute dotted names that a module imports from, also inside functions, but not for type checkers."""
+    package = ["ptn", *path.relative_to(PACKAGE).parent.parts]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            target = base + (node.module.split(".") if node.module else [])
+            yield from [target] if len(target) > 1 else [[*target, alias.name] for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".") for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_part_imports_only_from_those_before_it(path):
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert part in ORDER
+    names = list(imported_names(path))
+    assert "experiments" not in {name[0] for name in names}
+    parts = {name[1] for name in names if name[0] == "ptn" and len(name) > 1}
+    assert not parts & set(ORDER[ORDER.index(part) + 1 :])
+
+
+def test_relative_and_local_imports_are_seen():
+    parts = {name[1] for name in imported_names(PACKAGE / "cli" / "quickstart.py") if name[0] == "ptn"}
+    assert {"data", "files", "training"} <= parts
+
+
+def modules_loaded_by(statement, names):
+    program = f"import sys\n{statement}\nprint([name for name in {names} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return ast.literal_eval(result.stdout)
+
+
+def test_import_ptn_is_light():
+    assert modules_loaded_by("import ptn", ["torch", "numpy", "rich", "typer", *OPTIONAL]) == []
+
+
+def test_training_needs_no_optional_package():
+    assert modules_loaded_by("import ptn.cli, ptn.training.distributed, ptn.training.progress", OPTIONAL) == []
+
+
+def test_every_public_name_exists_and_is_in_all():
+    assert sorted(ptn._MODULES) == sorted(ptn.__all__)
+    assert [name for name in ptn.__all__ if not hasattr(ptn, name)] == []
+    assert set(ptn.__all__) <= set(dir(ptn))
+    with pytest.raises(AttributeError, match="no attribute 'poler_sample'"):
+        _ = ptn.poler_sample
+
+
+def test_the_repository_stays_light():
+    root = Path(__file__).parents[2]
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=False, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    files = [root / name for name in listed.stdout.split("\0") if name]
+    assert sum(file.stat().st_size for file in files if file.exists()) < 10_000_000

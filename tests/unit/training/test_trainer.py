@@ -1,0 +1,248 @@
+"""The training loop: equal seeds give equal weights, alone or in a fleet, interrupted or not."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ptn import InputError, create_model
+from ptn.config import override
+from ptn.data import Dataset
+from ptn.evaluation import evaluate
+from ptn.models.inference import put_channels_last
+from ptn.training import Run, RunData
+from ptn.training.fleet import train_fleet
+from ptn.training.trainer import RunFailedError, can_fuse, channel_statistics
+
+CPU = torch.device("cpu")
+
+
+def state(run):
+    return {key: value.clone() for key, value in run.step.tensors().items()}
+
+
+def different(a, b):
+    assert a.keys() == b.keys()
+    return [key for key in a if not torch.equal(a[key], b[key])]
+
+
+def train(recipe, data, **options):
+    run = Run(recipe, data, CPU, **options)
+    train_fleet([run])
+    return run
+
+
+def stop_after(run, steps):
+    for count, _ in enumerate(run.steps(), start=1):
+        if count == steps:
+            break
+    run.save()
+
+
+@pytest.fixture(scope="module")
+def finished():
+    return {}
+
+
+@pytest.fixture
+def reference(finished, recipe, digits):
+    """The uninterrupted run of `recipe`, trained once."""
+    if not finished:
+        finished["run"] = train(recipe, digits)
+    return finished["run"]
+
+
+def test_training_learns_and_keeps_its_history(reference):
+    losses = [epoch["loss"] for epoch in reference.history]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+    assert reference.history[-1]["lr"] < 1e-3
+
+
+def test_equal_seeds_give_equal_weights_and_other_seeds_do_not(reference, recipe, digits):
+    torch.manual_seed(99)  # the global generator is not used
+    assert different(state(train(recipe, digits)), state(reference)) == []
+    assert different(state(train(replace(recipe, seed=1), digits)), state(reference)) != []
+
+
+@pytest.mark.parametrize("steps", [1, 4, 7, 11])
+def test_a_resumed_run_equals_an_uninterrupted_one(reference, recipe, digits, tmp_path, steps):
+    stopped = Run(recipe, digits, CPU, tmp_path)
+    stop_after(stopped, steps)
+    resumed = Run(recipe, digits, CPU, tmp_path)
+    assert resumed.resume()
+    assert (resumed.epoch, resumed.position) == (stopped.epoch, stopped.position)
+    train_fleet([resumed])
+    assert different(state(resumed), state(reference)) == []
+    assert resumed.history == reference.history
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_streamed_batches_give_the_same_weights(reference, recipe, digits, workers):
+    run = Run(recipe, digits, CPU, stream_data=True)
+    run.batches.workers = workers
+    train_fleet([run])
+    assert different(state(run), state(reference)) == []
+
+
+def test_steps_before_the_first_epoch_are_undone_by_restoring_the_state(reference, recipe, digits):
+    """The capture of a CUDA graph runs the step more often than an epoch has steps."""
+    run = Run(recipe, digits, CPU)
+    before, generator = state(run), run.step.generator.get_state()
+    for _ in range(2 * run.steps_per_epoch + 1):
+        run.step()
+    for key, value in run.step.tensors().items():
+        value.copy_(before[key])
+    run.step.generator.set_state(generator)
+    train_fleet([run])
+    assert different(state(run), state(reference)) == []
+
+
+def test_origin_predictors_are_first_updated_after_the_delay(recipe, digits):
+    run = Run(override(recipe, {"schedule.origin_delay": 0.5}), digits, CPU)
+    head, first = run.model.transformer.predictor.head, run.model.classifier.features[0].conv
+    initial_head, initial_first = head.weight.detach().clone(), first.weight.detach().clone()
+    for count, _ in enumerate(run.steps(), start=1):
+        assert torch.equal(head.weight, initial_head) == (count <= 6)
+        assert not torch.equal(first.weight, initial_first)
+    assert count == 12
+
+
+def test_origin_jitter_fades_over_the_last_steps(recipe, digits):
+    widths = {}
+    for fade in (0.5, 0.0):
+        run = Run(override(recipe, {"schedule.jitter_fade": fade}), digits, CPU)
+        noise = run.model.transformer.jitter.noise
+        widths[fade] = [float((noise - 0.5).abs().max()) for _ in run.steps()]
+    ratios = [faded / plain for faded, plain in zip(widths[0.5], widths[0.0], strict=True)]
+    assert ratios == pytest.approx([1.0] * 7 + [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6], rel=1e-5)
+
+
+def test_the_best_weights_on_validation_images_are_selected(recipe, digits):
+    run = train(override(recipe, {"data.valid": "valid", "selection": "valid", "epochs": 4}), digits)
+    errors = [epoch["valid_error"] for epoch in run.history]
+    assert run.best_error == min(errors)
+    model = run.finished_model()
+    assert not model.training
+    assert evaluate(model, digits.valid).error == min(errors)
+
+
+def test_the_model_has_the_normalization_of_the_training_images(reference, digits):
+    images = digits.train.images.double() / 255
+    assert reference.model.mean.item() == pytest.approx(images.mean().item(), abs=1e-6)
+    assert reference.model.std.item() == pytest.approx(images.std(correction=0).item(), abs=1e-6)
+
+
+def test_channel_statistics_are_per_channel():
+    images = torch.randint(0, 256, (5, 3, 7, 6), dtype=torch.uint8)
+    mean, deviation = channel_statistics(images)
+    values = images.double().transpose(0, 1).flatten(1) / 255
+    assert torch.allclose(mean.double(), values.mean(1), atol=1e-6)
+    assert torch.allclose(deviation.double(), values.std(1, correction=0), atol=1e-6)
+
+
+def test_a_cropped_recipe_trains_on_crops(recipe):
+    images = torch.randint(0, 256, (32, 3, 24, 24), dtype=torch.uint8)
+    data = RunData(Dataset("noise", "train", images, torch.arange(32) % 2, ("a", "b")))
+    settings = {"model.name": "resnet32", "augment.crop_px": 16, "augment.cutout_px": 4, "augment.brightness": 0.2}
+    run = Run(override(recipe, settings), data, CPU)
+    assert run.model.input_shape == (3, 16, 16)
+    inputs = []
+    run.model.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+    next(run.steps())
+    assert inputs[0].shape == (32, 3, 16, 16)
+    assert 0 <= inputs[0].min() <= inputs[0].max() <= 1
+    with pytest.raises(InputError, match=r"crop_px 25 is more than the images' 24"):
+        Run(override(recipe, {"augment.crop_px": 25}), data, CPU)
+
+
+def break_at(run, step):
+    """Makes the loss NaN at `step`."""
+    load = run.batches.load
+
+    def broken():
+        images, labels = load()
+        return (images * float("nan") if int(run.step.count) == step else images), labels
+
+    run.batches.load = broken
+
+
+def test_a_nan_loss_stops_that_run_only_and_keeps_its_checkpoint(recipe, digits, tmp_path):
+    bad = Run(recipe, digits, CPU, tmp_path / "bad", checkpoint_every=1)
+    break_at(bad, 6)
+    good = Run(replace(recipe, seed=1), digits, CPU, tmp_path / "good", checkpoint_every=1)
+    outcome = train_fleet([bad, good])
+    assert outcome.done == [good]
+    [(failed, reason)] = outcome.failed
+    assert failed is bad
+    assert "not finite at step 6" in reason
+    again = Run(recipe, digits, CPU, tmp_path / "bad")
+    again.resume()
+    assert again.epoch == 1
+    assert all(torch.isfinite(p).all() for p in again.model.parameters())
+
+
+def test_a_stop_after_a_nan_loss_keeps_the_last_good_checkpoint(recipe, digits, tmp_path):
+    run = Run(recipe, digits, CPU, tmp_path, checkpoint_every=1)
+    break_at(run, 5)
+    stop_after(run, 7)
+    again = Run(recipe, digits, CPU, tmp_path)
+    again.resume()
+    assert (again.epoch, again.position) == (1, 0)
+
+
+def test_a_failure_names_step_epoch_and_rate(recipe, digits):
+    run = Run(recipe, digits, CPU)
+    break_at(run, 5)
+    with pytest.raises(RunFailedError, match=r"step 5 \(epoch 2, learning rate 0\.00"):
+        list(run.steps())
+
+
+def test_a_checkpoint_of_another_run_is_refused(recipe, digits, tmp_path):
+    Run(recipe, digits, CPU, tmp_path).save()
+    assert not Run(recipe, digits, CPU, tmp_path / "empty").resume()
+    for other, message in (
+        (replace(recipe, seed=5), "belongs to test/ptn_s seed 0"),
+        (replace(recipe, dropout=0.1), "other settings"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Run(other, digits, CPU, tmp_path).resume()
+    with pytest.raises(InputError, match="another model"):
+        Run(recipe, digits, CPU, tmp_path, network=create_model("ccnn_s", image_size=20)).resume()
+
+
+def test_a_damaged_checkpoint_is_named(recipe, digits, tmp_path):
+    run = Run(recipe, digits, CPU, tmp_path)
+    run.save()
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="is not a checkpoint"):
+        run.resume()
+
+
+@pytest.mark.parametrize(("count", "batch", "message"), [(1, 8, "too few"), (0, 8, "too few")])
+def test_too_few_images_are_refused(recipe, digits, count, batch, message):
+    train_set = Dataset(
+        "few", "train", digits.train.images[:count], digits.train.labels[:count], tuple("0123456789")
+    )
+    with pytest.raises(InputError, match=message):
+        Run(replace(recipe, batch=batch), RunData(train_set), CPU, network=create_model("ptn_s", image_size=20))
+
+
+def test_steps_are_fused_only_for_our_networks_on_a_gpu(monkeypatch):
+    monkeypatch.setattr("ptn.training.trainer.find_spec", lambda module: module)  # as if Triton were installed
+    model = create_model("cylindrical", num_classes=3, image_size=16)
+    assert can_fuse(model, torch.device("cuda"))
+    assert not can_fuse(model, CPU)
+    assert not can_fuse(torch.nn.Linear(1, 1), torch.device("cuda"))
+
+
+def test_channels_last_leaves_the_logits_equal():
+    model = create_model("cylindrical", image_size=8, num_classes=3).eval()
+    volumes = torch.rand(2, 1, 8, 8, 8)
+    before = model(volumes)
+    put_channels_last(model)
+    image, volume = model.transformer.polar.predictor.body[0].conv.weight, model.classifier.features[1].conv.weight
+    assert image.is_contiguous(memory_format=torch.channels_last)
+    assert volume.is_contiguous(memory_format=torch.channels_last_3d)
+    assert torch.allclose(model(volumes), before, atol=1e-5)
