@@ -84,7 +84,7 @@ class EvaluationSpec:
     """Evaluation of the trained model on the test split; one record each.
 
     Predictions are averaged over `rotations` rotated copies of an image and `origins` origins in each.
-    `id` names the table row that the result belongs to, if any.
+    `id` identifies the evaluation in records, if there is one.
     """
 
     id: str | None = None

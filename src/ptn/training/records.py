@@ -27,7 +27,7 @@ class Record:
 
     Attributes:
         run: Name of the run: recipe, seed and start time.
-        id: The table row that the result belongs to, or None.
+        id: Identifier of the evaluation, as in its `EvaluationSpec`, or None.
         params: Number of parameters of the model.
         test_error: Test error in %, None if the run failed.
         metrics: Further results; "reason" of a failed run.
