@@ -100,17 +100,17 @@ def kernels_agree() -> Callable[..., None]:
         sample: Callable[..., Tensor],
         *tensors: Tensor,
         tolerance: float = 3e-5,
-        slope_tolerance: float | None = None,
+        grad_tolerance: float | None = None,
     ) -> None:
         ours = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
         exact = [tensor.detach().double().cpu().requires_grad_() for tensor in tensors]
         out, expected = sample(*ours, backend="triton"), sample(*exact, backend="torch")
         assert out.dtype == tensors[0].dtype
         weights = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).reshape(out.shape).to(out.dtype)
-        slopes = torch.autograd.grad(out, ours, weights.to(device))
-        true_slopes = torch.autograd.grad(expected, exact, weights.double())
-        limits = [tolerance, *[slope_tolerance or tolerance] * len(slopes)]
-        for value, truth, limit in zip((out, *slopes), (expected, *true_slopes), limits, strict=True):
+        grads = torch.autograd.grad(out, ours, weights.to(device))
+        expected_grads = torch.autograd.grad(expected, exact, weights.double())
+        limits = [tolerance, *[grad_tolerance or tolerance] * len(grads)]
+        for value, truth, limit in zip((out, *grads), (expected, *expected_grads), limits, strict=True):
             assert value.shape == truth.shape
             error = (value.detach().cpu().double() - truth.detach()).abs().max()
             assert error <= limit * truth.detach().abs().max().clamp(min=1)

@@ -235,8 +235,9 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
     """Return whether Triton samples `images` (N, C, …) at `size` = (rows, columns) points.
 
     "auto" takes Triton on a GPU under `torch.compile`, on a side stream (where CUDA graphs are warmed up and
-    captured), and in other eager calls from `minimum` output values on; elsewhere torch. In a small eager call the
-    time is that of the launches, of which torch has fewer. `torch.export` gets torch: programs run anywhere.
+    captured), under `torch.use_deterministic_algorithms` (the backward of `grid_sampler` raises there), and in other
+    eager calls from `minimum` output values on; otherwise torch. The time of a small eager call is that of its
+    launches, which cost torch less. `torch.export` gets torch, so that programs run anywhere.
 
     Polar sampling on an H200, microseconds, images 200×1×96×96 | maps 64×64×64×64 (2**21 | 2**24 values):
 
@@ -253,9 +254,9 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
     check_choice("backend", backend, BACKENDS)
     if backend == "torch" or (backend == "auto" and (not images.is_cuda or torch.compiler._is_exporting_flag)):
         return False
-    if backend == "auto" and runs_eagerly() and not torch._C._cuda_getCurrentRawStream(images.get_device()):
+    if backend == "auto" and runs_eagerly() and not torch.are_deterministic_algorithms_enabled():
         values = images.numel() // (images.shape[2] * images.shape[3]) * size[0] * size[1]
-        if values < minimum:
+        if values < minimum and torch._C._cuda_getCurrentRawStream(images.get_device()) == 0:
             return False
     problem = _triton_problem(images, size)
     if problem and backend == "triton":

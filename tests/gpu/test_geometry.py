@@ -1,0 +1,262 @@
+"""The Triton kernels on a real GPU: float64's numbers, the same bits every time, in CUDA graphs and compiled."""
+
+import math
+
+import pytest
+import torch
+
+from ptn import PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
+from ptn.geometry import backend as backends
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+GPU = torch.device("cuda")
+MODES = ["nearest", "bilinear", "bicubic"]
+
+
+def smooth(*shape):
+    """Images of a few waves: what rounding moves across a pixel's edge makes no difference to their slopes."""
+    y, x = torch.linspace(0, 1, shape[-2])[:, None], torch.linspace(0, 2, shape[-1])
+    frequency = 1 + torch.arange(math.prod(shape[:-2])).reshape(*shape[:-2], 1, 1) % 5 / 5
+    return torch.sin(frequency * x + y) + torch.cos(frequency * y)
+
+
+def poses(count):
+    origin = torch.rand(count, 2) * 1.2 - 0.6
+    origin[0] = torch.tensor([1.317, -0.423])  # outside
+    return origin, torch.rand(count) * 20 - 10, torch.rand(count) + 0.5
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("law", ["log", "linear"])
+@pytest.mark.parametrize("shape", [(6, 1, 96, 96), (3, 3, 70, 101), (2, 64, 33, 48)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_polar_sampling_agrees_with_float64(kernels_agree, shape, law, mode, padding_mode, layout):
+    grid = PolarGrid(45, 50, law=law)
+
+    def sample(images, origin, phase, dilation, backend):
+        options = {"phase": phase, "dilation": dilation, "mode": mode, "padding_mode": padding_mode}
+        return polar_sample(images, origin, grid, **options, backend=backend)
+
+    images = smooth(*shape).to(memory_format=layout)
+    kernels_agree(sample, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("shape", [(8, 1, 28, 28), (3, 5, 40, 56), (2, 2, 20, 24, 32)])
+def test_similarity_warps_agree_with_float64(kernels_agree, shape, mode, padding_mode):
+    def warp(images, shift, rotation, scale, backend):
+        pose, size = Similarity(rotation, scale, 9 * shift), (37, 30)
+        return similarity_warp(images, pose, size=size, mode=mode, padding_mode=padding_mode, backend=backend)
+
+    images = smooth(*shape) if len(shape) == 4 else smooth(*shape[:2], *shape[4:1:-1]).permute(0, 1, 4, 3, 2)
+    kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("depth", [1, 12, 32])
+def test_cylindrical_sampling_agrees_with_float64(kernels_agree, channels, depth):
+    grid = PolarGrid(32, 32, law="linear", r_max_px=16)
+    volumes = smooth(3, channels, depth, 32, 30).permute(0, 1, 4, 3, 2).contiguous()
+
+    def sample(volumes, axis, backend):
+        return cylindrical_sample(volumes, axis, grid, backend=backend)
+
+    kernels_agree(sample, volumes, poses(3)[0], tolerance=1e-4, slope_tolerance=1e-3)
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+def test_nearest_pixels_agree_except_at_rounding_edges(padding_mode):
+    images, (origin, *_), grid = torch.rand(4, 2, 60, 70), poses(4), PolarGrid(64, 48)
+    options = {"mode": "nearest", "padding_mode": padding_mode}
+    ours = polar_sample(images.to(GPU), origin.to(GPU), grid, **options, backend="triton").cpu()
+    exact = polar_sample(images.double(), origin.double(), grid, **options)
+    assert (ours.double() != exact).double().mean() < 1e-3
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, -2.5, 7.0, -9.0])
+def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, mode, padding_mode):
+    def warp(images, shift, backend):
+        return similarity_warp(images, Similarity(shift_px=shift), mode=mode, padding_mode=padding_mode, backend=backend)
+
+    kernels_agree(warp, torch.rand(1, 1, 4, 8), torch.tensor([[shift, -shift]]), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("channels", [1, 3, 64])
+def test_half_precision_images_are_read_with_float32_coordinates(kernels_agree, dtype, layout, channels):
+    images = smooth(2, channels, 200, 300).to(dtype).to(memory_format=layout)
+
+    def sample(images, backend):
+        origin = torch.tensor([[0.1, 0.2], [-0.3, 0.05]], device=images.device)
+        return polar_sample(images, origin, PolarGrid(32, 32), backend=backend)
+
+    kernels_agree(sample, images, tolerance=2 * torch.finfo(dtype).eps)
+
+
+def test_coordinates_are_as_accurate_as_torchs():
+    grid, origin = PolarGrid(128, 128), torch.tensor([[0.21, -0.13]])
+    ramp = torch.arange(1024.0).expand(1, 1, 768, 1024)
+    exact = polar_sample(ramp.double(), origin.double(), grid, padding_mode="border")
+    ours, torchs = (
+        (polar_sample(ramp.to(GPU), origin.to(GPU), grid, padding_mode="border", backend=backend).cpu() - exact)
+        .abs()
+        .max()
+        for backend in ("triton", "torch")
+    )
+    assert ours <= torchs < 1e-3
+
+
+def test_auto_is_triton_for_what_it_reads():
+    images = torch.rand(1, 1, 9, 9, device=GPU)
+    assert backends.uses_triton("auto", images, (4, 4))
+    assert not backends.uses_triton("auto", images.double(), (4, 4))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_broken_pose_gives_nan_and_spares_the_others(broken):
+    images = torch.rand(3, 2, 20, 20, device=GPU, requires_grad=True)
+    origin = torch.tensor([[0.1, 0.2], [broken, 0.0], [0.0, -0.1]], device=GPU, requires_grad=True)
+    polar = polar_sample(images, origin, PolarGrid(16, 16))
+    assert torch.isnan(polar[1]).all()
+    assert torch.isfinite(polar[[0, 2]]).all()
+    to_images, to_origin = torch.autograd.grad(polar.sum(), (images, origin))
+    assert torch.isfinite(to_images).all()
+    assert (to_images[1] == 0).all()
+    assert (to_origin[1] == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("shape", [(200, 1, 96, 96), (16, 64, 64, 64), (50, 1, 28, 28)])
+def test_the_gradient_to_the_origin_has_the_same_bits_every_time(shape, mode):
+    images = torch.rand(*shape, device=GPU)
+    origin = ((torch.rand(shape[0], 2) - 0.5) * 0.4).to(GPU).requires_grad_()
+    phase = torch.rand(shape[0]).to(GPU).requires_grad_()
+    grid = PolarGrid(shape[-2], shape[-1])
+    torch.use_deterministic_algorithms(True)  # nothing here objects
+    seen = []
+    for _ in range(10):
+        polar = polar_sample(images, origin, grid, phase=phase, mode=mode)
+        seen.append(torch.autograd.grad(polar.square().sum(), (origin, phase)))
+    assert all(torch.equal(a, b) for again in seen[1:] for a, b in zip(again, seen[0], strict=True))
+
+
+def test_the_gradient_to_the_images_objects_where_algorithms_are_to_be_deterministic():
+    images = torch.rand(1, 1, 9, 9, device=GPU, requires_grad=True)
+    polar = polar_sample(images, torch.zeros(1, 2, device=GPU), PolarGrid(8, 8))
+    torch.use_deterministic_algorithms(True)
+    with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+        polar.sum().backward()
+
+
+@pytest.mark.parametrize("to_images", [False, True])
+def test_a_captured_graph_replays_on_new_values(to_images):
+    grid = PolarGrid(40, 36)
+    images = torch.rand(16, 3, 40, 40, device=GPU, requires_grad=to_images)
+    origin = torch.zeros(16, 2, device=GPU, requires_grad=True)
+    turn, scale = torch.zeros(16, device=GPU), torch.ones(16, device=GPU)
+    inputs = (images, origin) if to_images else (origin,)
+
+    def step():
+        warped = similarity_warp(images, Similarity(turn, scale), mode="bicubic")
+        polar = polar_sample(warped, origin, grid, phase=0.3, check_finite=False)
+        return polar.detach(), *torch.autograd.grad(polar.square().sum(), inputs)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        images.copy_(torch.rand(16, 3, 40, 40))
+        origin.copy_(torch.rand(16, 2) * 0.4 - 0.2)
+        turn.copy_(torch.rand(16))
+        scale.copy_(torch.rand(16) + 0.5)
+    graph.replay()
+    for replayed, eager in zip(captured, step(), strict=True):
+        assert torch.allclose(replayed, eager, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.filterwarnings("default")
+def test_compiled_it_gives_the_same(mode):
+    grid = PolarGrid(24, 20)
+
+    def step(images, origin):
+        return polar_sample(images * 2, origin, grid).relu() * 3
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, mode=mode)
+    for _ in range(3):
+        inputs = [torch.rand(4, 2, 30, 30, device=GPU), torch.rand(4, 2, device=GPU) * 0.4 - 0.2]
+        inputs = [tensor.requires_grad_() for tensor in inputs]
+        torch.compiler.cudagraph_mark_step_begin()
+        ours = compiled(*inputs)
+        results = (ours, *torch.autograd.grad(ours.square().sum(), inputs))
+        eager = step(*inputs)
+        expected = (eager, *torch.autograd.grad(eager.square().sum(), inputs))
+        for a, b in zip(results, expected, strict=True):
+            assert torch.allclose(a, b, rtol=1e-4, atol=1e-3)
+
+
+def test_vmap_of_the_gradient():
+    images, origin, grid = torch.rand(3, 1, 12, 10), torch.rand(3, 2) * 0.2, PolarGrid(8, 6)
+    images, origin = images.to(GPU), origin.to(GPU).requires_grad_()
+
+    def total(image, point):
+        return polar_sample(image[None], point[None], grid).square().sum()
+
+    slopes = torch.vmap(torch.func.grad(total, argnums=1))(images, origin.detach())
+    polar_sample(images, origin, grid).square().sum().backward()
+    assert torch.allclose(slopes, origin.grad, atol=1e-4)
+
+
+def test_autocast_leaves_it_alone():
+    images, origin = torch.rand(2, 1, 28, 28, device=GPU), torch.rand(2, 2, device=GPU) * 0.2
+    with torch.autocast("cuda", torch.bfloat16):
+        polar = polar_sample(images, origin, PolarGrid(28, 28))
+    assert torch.equal(polar, polar_sample(images, origin, PolarGrid(28, 28)))
+
+
+def test_forward_and_backward_to_the_origin_take_little_more_memory_than_the_polar_images():
+    images, grid = torch.rand(200, 1, 96, 96, device=GPU), PolarGrid(96, 96)
+    origin = torch.zeros(200, 2, device=GPU, requires_grad=True)
+    peaks = {}
+    for backend in ("triton", "torch"):
+        for _ in range(2):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            polar_sample(images, origin, grid, backend=backend).sum().backward()
+            peaks[backend] = torch.cuda.max_memory_allocated() - before
+    assert peaks["triton"] < 1.1 * images.nbytes
+    assert peaks["triton"] <= peaks["torch"] / 2
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU only")
+def test_images_on_a_gpu_that_is_not_the_current_one():
+    images, origin = torch.rand(1, 1, 9, 9), torch.zeros(1, 2)
+    polar = polar_sample(images.to("cuda:1"), origin.to("cuda:1"), PolarGrid(8, 8))
+    assert torch.allclose(polar.cpu(), polar_sample(images, origin, PolarGrid(8, 8)), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default")
+def test_compiled_inside_a_transform_it_is_torchs():
+    images, origin, grid = torch.rand(2, 1, 12, 10, device=GPU), torch.rand(2, 2, device=GPU) * 0.2, PolarGrid(8, 6)
+
+    def total(images, origin):
+        return polar_sample(images, origin, grid).square().sum()
+
+    torch._dynamo.reset()
+    slope = torch.func.grad(total, argnums=1)
+    compiled = torch.compile(slope, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(images, origin), slope(images, origin), atol=1e-3)

@@ -1,0 +1,72 @@
+"""PolarGrid: the points of the paper's equation."""
+
+import math
+
+import pytest
+import torch
+
+from ptn import InputError, PolarGrid
+from ptn.geometry import origin_px
+
+
+def test_the_default_grid_is_the_equation_of_the_paper():
+    x, y = PolarGrid(12, 8).offsets_px((28, 20), dtype=torch.float64)
+    r_max = 0.5 * math.hypot(28, 20)
+    for row in range(12):
+        for column in range(8):
+            radius = r_max ** (column / 8)
+            assert x[row, column].item() == pytest.approx(radius * math.cos(2 * math.pi * row / 12))
+            assert y[row, column].item() == pytest.approx(radius * math.sin(2 * math.pi * row / 12))
+
+
+def test_r_min_scales_the_exponential():
+    radii = PolarGrid(4, 10, r_min_px=0.5, r_max_px=8).radius_at(torch.arange(10.0), (28, 28))
+    assert radii.tolist() == pytest.approx([0.5 * 16 ** (i / 10) for i in range(10)])
+
+
+def test_the_linear_law_starts_at_the_origin_and_excludes_r_max():
+    radii = PolarGrid(4, 5, law="linear", r_max_px=10).radius_at(torch.arange(5.0), (28, 28))
+    assert radii.tolist() == pytest.approx([0, 2, 4, 6, 8])
+
+
+@pytest.mark.parametrize("law", ["log", "linear"])
+def test_column_at_inverts_radius_at(law):
+    grid = PolarGrid(4, 16, law=law)
+    columns = torch.linspace(0.5, 15.5, 31, dtype=torch.float64)
+    assert torch.allclose(grid.column_at(grid.radius_at(columns, (30, 40)), (30, 40)), columns)
+
+
+@pytest.mark.parametrize("turns", [0, 1, -(10**6), 10**9])
+def test_phase_rotates_the_grid_whatever_the_number_of_turns(turns):
+    phase = 2 * math.pi * (3 / 8 + turns)
+    rotated = PolarGrid(8, 4).offsets_px((28, 28), phase=phase)
+    for a, b in zip(rotated, PolarGrid(8, 4).offsets_px((28, 28)), strict=True):
+        assert torch.allclose(a, b.roll(-3, 0), atol=1e-4)
+
+
+def test_origin_px_has_pixel_centres_at_integers():
+    corner = torch.tensor([[1 / 30 - 1, 1 / 20 - 1], [0.0, 0.0]])
+    assert torch.allclose(origin_px(corner, (20, 30)), torch.tensor([[0.0, 0.0], [14.5, 9.5]]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "word"),
+    [
+        ((0, 8), {}, "angles"),
+        ((8, 2.5), {}, "radii"),
+        ((True, 8), {}, "angles"),
+        ((8, 8), {"law": "lin"}, "'linear'"),
+        ((8, 8), {"r_min_px": 0.0}, "r_min_px"),
+        ((8, 8), {"r_max_px": math.nan}, "r_max_px"),
+        ((8, 8), {"r_max_px": 0.5}, "exceed r_min"),
+        ((8, 8), {"law": "linear", "r_min_px": 2.0}, "radius 0"),
+    ],
+)
+def test_bad_grids_are_refused(arguments, options, word):
+    with pytest.raises(InputError, match=word):
+        PolarGrid(*arguments, **options)
+
+
+def test_an_image_smaller_than_r_min_is_refused():
+    with pytest.raises(InputError, match="larger image"):
+        PolarGrid(8, 8, r_min_px=30).outer_radius((28, 28))
