@@ -8,9 +8,9 @@ import torch
 
 import ptn
 from ptn.data import Dataset
-from ptn.training import Run, RunData, find_recipe
+from ptn.data.augment import AugmentSpec, augment, noise_per_image
+from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
 from ptn.training.fleet import train_fleet
-from ptn.training.recipe import AugmentSpec, DataSpec, ModelSpec, Recipe
 from ptn.training.trainer import prepare_device
 
 pytestmark = [
@@ -49,10 +49,9 @@ def recipe(request):
         epochs=3,
         batch=32,
         dropout=0.2,
-        ema=0.9,
         precision=request.param,
     )
-    prepare_device(made, GPU)
+    prepare_device(made.precision)
     return made
 
 
@@ -113,12 +112,34 @@ def test_a_run_does_not_depend_on_another_that_had_its_stream(recipe, data):
     assert all(bool(other.isnan().all()) for other in others)
 
 
-@pytest.mark.parametrize("name", ["rotsvhn/ptn_resnet32/modern+", "svhn/holdout/ptn-resnet32-two-stream/paper"])
-def test_photographs_are_augmented_in_the_captured_step(name):
-    recipe = replace(find_recipe(name), epochs=2, batch=32)
-    prepare_device(recipe, GPU)
-    side = 48 if recipe.augment.crop_px else 32
-    images = torch.randint(0, 256, (100, 3, side, side), dtype=torch.uint8)
+PHOTOGRAPHS = AugmentSpec(
+    rotation_deg=180.0,
+    scale=(0.9, 1.1),
+    shift_px=2.0,
+    mode="bicubic",
+    crop_px=32,
+    padding_mode="border",
+    brightness=0.2,
+    contrast=0.3,
+    saturation=0.3,
+    invert=0.25,
+    cutout_px=10,
+)
+
+
+def test_photographs_are_augmented_in_the_captured_step():
+    recipe = Recipe(
+        name="test/photographs",
+        data=DataSpec("rotsvhn"),
+        model=ModelSpec("ptn_resnet32"),
+        optimizer=OptimizerSpec("sgd", lr=0.1, weight_decay=5e-4),
+        augment=PHOTOGRAPHS,
+        epochs=2,
+        batch=32,
+        precision="bf16",
+    )
+    prepare_device(recipe.precision)
+    images = torch.randint(0, 256, (100, 3, 48, 48), dtype=torch.uint8)
     data = RunData(Dataset("noise", "train", images, torch.arange(100) % 10, tuple("0123456789")))
     runs = [Run(recipe, data, GPU) for _ in range(2)]
     assert runs[0].step.graph is not None
@@ -128,9 +149,7 @@ def test_photographs_are_augmented_in_the_captured_step(name):
 
 
 def test_photographs_are_augmented_as_on_the_cpu():
-    spec = find_recipe("rotsvhn/resnet32/modern+").augment
     images = torch.rand(16, 3, 48, 48)
-    noise = torch.rand(16, spec.noise_per_image(images.shape[1:]))
-    ours, _ = spec.apply(images.to(GPU), noise.to(GPU))
-    expected, _ = spec.apply(images, noise)
-    assert torch.allclose(ours.cpu(), expected, atol=1e-3)
+    noise = torch.rand(16, noise_per_image(images.shape[1:], PHOTOGRAPHS))
+    ours = augment(images.to(GPU), noise.to(GPU), PHOTOGRAPHS)
+    assert torch.allclose(ours.cpu(), augment(images, noise, PHOTOGRAPHS), atol=1e-3)
