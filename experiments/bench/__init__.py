@@ -58,11 +58,13 @@ def bench(
     from .report import Bench, write_report
     from .timing import Effort
 
-    chosen = [name for name in SUITES if name in (suites or DEFAULT)]
+    place = choose_device(device)
     reports = []
-    for name in chosen:
+    for name in SUITES:
+        if name not in (suites or DEFAULT):
+            continue
         print(f"measuring {name}", file=sys.stderr)
-        measured = Bench(choose_device(device), Effort(seconds=seconds))
+        measured = Bench(place, Effort(seconds=seconds))
         measured.on_row = _print_progress
         getattr(measure, name)(measured)
         reports.append(measured.report(name))

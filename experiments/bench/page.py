@@ -55,7 +55,8 @@ def write_page(results: Path, page: Path) -> list[Path]:
     for report in map(read_report, paths):
         figure = None
         if "curves" in report.details:
-            figure = page.parent / "images" / f"cost.{report.machine['kind']}.png"
+            kind = report.machine["kind"]
+            figure = page.parent / "images" / ("cost.png" if kind == "cpu" else f"cost.{kind}.png")
             with paper():
                 draw_cost(report.details["curves"], figure, title=report.machine["device"])
             written.append(figure)

@@ -1,0 +1,303 @@
+"""Benchmarks: timing, peers that do the same work, suites, reports and the page."""
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.bench import SUITES, page, peers, report, suites
+from experiments.bench.report import Bench, PeerMissing, read_report, write_report
+from experiments.bench.timing import (
+    CALLS_IN_GRAPH,
+    Effort,
+    Timing,
+    busy_processes,
+    capture,
+    peak_mib,
+    summarize,
+    time_together,
+)
+from ptn import InputError, polar_sample
+
+ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+QUICK = Effort(seconds=0, rounds=1)
+
+
+@pytest.fixture
+def bench():
+    return Bench(CPU, QUICK)
+
+
+def absent():
+    raise PeerMissing("not here")
+
+
+# --- timing
+
+
+def test_contenders_alternate_and_each_has_its_own_time():
+    calls = []
+
+    def sleeper(name, seconds):
+        def work():
+            calls.append(name)
+            time.sleep(seconds)
+
+        return work
+
+    times = time_together({"a": sleeper("a", 0.004), "b": sleeper("b", 0.012)}, Effort(seconds=0, rounds=3))
+    assert times["a"].ms == pytest.approx(4, rel=0.5, abs=4)
+    assert times["b"].ms > 1.5 * times["a"].ms
+    assert times["a"].rounds == 3
+    assert [name for name, _ in itertools.groupby(calls)][-6:] == ["a", "b"] * 3
+
+
+def test_short_calls_are_repeated_within_a_measurement():
+    count = 0
+
+    def work():
+        nonlocal count
+        count += 1
+
+    assert time_together({"quick": work}, QUICK)["quick"].ms < 0.1
+    assert count > 1000
+
+
+def test_a_summary_has_median_and_quartiles():
+    assert summarize([5.0, 1.0, 3.0, 2.0, 4.0]) == Timing(3.0, (2.0, 4.0), 5)
+    assert summarize([7.0]) == Timing(7.0, (7.0, 7.0), 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_peak_is_that_of_the_call():
+    assert peak_mib(lambda: torch.ones(3 * 2**20).mul(2), CPU) == pytest.approx(24, abs=3)
+
+
+def test_busy_processes_run_and_end(monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, run=subprocess.Popen: started.append(run(*args)) or started[-1]
+    )
+    with busy_processes(2):
+        assert [process.poll() for process in started] == [None, None]
+    assert all(process.poll() is not None for process in started)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_a_graph_repeats_the_work():
+    count = torch.zeros(1, device="cuda")
+    replay = capture(lambda: count.add_(1), torch.device("cuda"))
+    count.zero_()
+    replay()
+    assert count.item() == CALLS_IN_GRAPH
+
+
+# --- peers
+
+
+@pytest.mark.parametrize(("module", "make"), [("torch", peers.grid_sample), ("kornia", peers.kornia_remap)])
+def test_torch_peers_give_our_polar_images_and_gradients(module, make):
+    pytest.importorskip(module)
+    images, origin, grid = suites.make_inputs((3, 1, 20), CPU)
+    ours, theirs = origin.clone().requires_grad_(), origin.clone().requires_grad_()
+    polar, other = polar_sample(images, ours, grid), make((20, 20), grid, CPU)(images, theirs)
+    assert torch.allclose(polar, other, atol=1e-4)
+    for result in (polar, other):
+        result.square().sum().backward()
+    assert torch.allclose(ours.grad, theirs.grad, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", suites.IMAGE_PEERS)
+def test_image_peers_give_polar_images(name):
+    pytest.importorskip("cv2")
+    pytest.importorskip("skimage")
+    images, origin, grid = suites.make_inputs((3, 1, 20), CPU)
+    polar = suites.IMAGE_PEERS[name](images, origin, grid)()
+    assert polar.shape == (3, 20, 20)
+    if "remap" in name:
+        assert np.abs(polar - polar_sample(images, origin, grid)[:, 0].numpy()).max() < 1e-4
+    else:  # a radial law of its own
+        assert polar.std() > 0.01
+
+
+def test_onnx_runtime_gives_the_same_logits():
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model, images = suites.create_model("ptn_s").eval(), torch.rand(2, 1, 28, 28)
+    with torch.inference_mode():
+        assert torch.allclose(suites.run_onnx(model, images)(), model(images), atol=1e-4)
+
+
+def test_a_missing_package_gives_the_reason():
+    with pytest.raises(PeerMissing, match=r"nowhere is not installed: pip install 'ptn\[bench\]'"):
+        peers.need("nowhere.at.all")
+
+
+@pytest.mark.slow
+def test_the_escnn_network_trains():
+    pytest.importorskip("escnn.nn", reason="escnn is not installed")
+    peers.escnn_step(2, CPU)()
+
+
+# --- suites
+
+
+def test_sampling_has_a_row_for_every_peer_and_one_under_load(bench):
+    pytest.importorskip("cv2")
+    suites.sampling(bench, images=(3, 1, 12), maps=(2, 3, 12), busy=1)
+    known = {row.peer for row in bench.rows} | {entry["peer"] for entry in bench.skipped}
+    assert {*suites.TORCH_PEERS, *suites.IMAGE_PEERS} <= known
+    assert bench.rows[-1].name.endswith("1 busy processes in the background")
+
+
+def test_the_steps_that_are_timed_train(monkeypatch, bench):
+    monkeypatch.setattr(peers, "escnn_step", lambda batch, device: lambda: None)
+    monkeypatch.setattr(peers, "escnn_builder", lambda: lambda: None)
+    step = suites.trainer_step(4, CPU)
+    run = next(cell.cell_contents for cell in step.__closure__ if hasattr(cell.cell_contents, "model"))
+    before = run.model.classifier.head.weight.clone()
+    step()
+    assert not torch.equal(before, run.model.classifier.head.weight)
+    suites.training(bench, batch=4, small_batch=2)
+    assert [row.peer for row in bench.rows] == ["eager loop", peers.ESCNN, peers.ESCNN]
+
+
+def test_epochs_of_fleets_and_of_voxels_are_timed(bench):
+    suites.fleet(bench, epochs=1, fleets=(2,), precisions=("fp32",), data=suites.random_digits(400))
+    assert bench.rows[0].name == "PTN-B, epoch of 400 and run, fp32, 2 at once"
+    assert bench.rows[0].rounds == 1
+
+
+@pytest.mark.slow
+def test_voxels_are_timed(bench):
+    suites.voxels(bench, epochs=1, data=suites.random_voxels(64))
+    assert [row.name.split(",")[0] for row in bench.rows] == ["cylindrical", "cylindrical_l"]
+
+
+def test_scaling_has_a_curve_for_every_axis(bench):
+    suites.scaling(bench, batches=(1, 2), sizes=(8, 12), angles=(4, 8))
+    curves = bench.details["curves"]
+    assert [(curve["what"], curve["axis"]) for curve in curves] == list(
+        itertools.product(("polar_sample", "PTN-B inference"), ("batch", "image size", "angles"))
+    )
+    assert all(len(values) == 2 for curve in curves for values in curve["ms"].values())
+
+
+# --- reports
+
+
+def test_a_row_for_each_peer_that_is_present(bench):
+    bench.compare("adding", lambda: 1 + 1, {"sum": lambda: lambda: sum((1, 1)), "nobody": absent})
+    (row,) = bench.rows
+    assert (row.name, row.peer) == ("adding", "sum")
+    assert row.ratio == pytest.approx(row.peer_ms / row.ours_ms, rel=0.02)
+    assert bench.skipped == [{"name": "adding", "peer": "nobody", "reason": "not here"}]
+    bench.compare("adding", lambda: 1 + 1, {"nobody": absent})
+    assert bench.rows[1].peer is None
+
+
+def test_on_a_gpu_eager_calls_and_graphs_have_rows_of_their_own(bench, monkeypatch):
+    def capture(work, device):
+        if work() == "uncapturable":
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+        return work
+
+    bench.device = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(report, "describe_device", lambda device: "a GPU")
+    monkeypatch.setattr(report, "time_together", lambda works, *_, **__: {w: Timing(2, (1, 3), 2) for w in works})
+    monkeypatch.setattr(report, "capture", capture)
+    bench.compare("adding", lambda: 1, {"a": lambda: lambda: 2, "b": lambda: lambda: "uncapturable"}, graph=True)
+    rows = [(row.name.partition(", ")[2], row.peer) for row in bench.rows]
+    assert rows == [("eager calls", "a"), ("eager calls", "b"), ("CUDA graph", "a")]
+    assert "operation not permitted" in bench.skipped[0]["reason"]
+
+
+def sample_report(suite="sampling"):
+    bench = Bench(CPU)
+    bench.add("work", Timing(2.0, (1.0, 3.0), 5), "one", Timing(7.0, (6.0, 8.0), 5), 10.0, 25.0)
+    bench.add("work", Timing(2.0, (1.0, 3.0), 5), "another", Timing(1.0, (1.0, 1.0), 5))
+    bench.skip("work", "nobody", "not here")
+    return bench.report(suite)
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path):
+    written = sample_report()
+    write_report(written, tmp_path)
+    again = read_report(tmp_path / "sampling.cpu.json")
+    assert (again.machine, again.skipped) == (written.machine, written.skipped)
+    assert again.rows[0].ratio == 3.5
+    assert again.machine["torch"] == torch.__version__
+    assert again.machine["git"]
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"suite": "sampling"}'])
+def test_other_files_are_refused(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match="not a benchmark report"):
+        read_report(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_section_has_rows_hardware_and_skipped_peers(suite):
+    text = page.render(sample_report(suite))
+    assert "| work | 2 | one | 7 | **3.5** | 10 / 25 |" in text
+    assert "|  |  | another | 1 | **0.5** |  |" in text
+    assert f"torch {torch.__version__}" in text
+    assert "Skipped: nobody (not here)." in text
+
+
+def test_the_page_in_the_documentation_is_up_to_date(tmp_path):
+    pytest.importorskip("matplotlib")
+    written, figure = page.write_page(ROOT / "benchmarks", tmp_path / "performance.md")
+    assert written.read_text(encoding="utf-8") == (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert (ROOT / "docs" / "images" / figure.name).exists()
+
+
+# --- the command
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Suites that measure nothing."""
+
+    def measure(bench):
+        bench.add("work", summarize([2.0]), "peer", summarize([5.0]))
+
+    for name in SUITES:
+        monkeypatch.setattr(suites, name, measure)
+
+
+def test_rows_as_json_and_reports_as_files(experiments, quick, tmp_path):
+    outcome = experiments("bench", "fleet", "sampling", "--json", "--device", "cpu", "-o", tmp_path)
+    rows = json.loads(outcome.out)
+    assert [row["ratio"] for row in rows] == [2.5, 2.5]
+    assert {"name", "ours_ms", "peer", "peer_ms", "ratio", "device"} <= set(rows[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.cpu.json", "sampling.cpu.json"]
+    outcome = experiments("bench", "--page", tmp_path / "page.md", "-o", tmp_path)
+    assert outcome.code == 0
+    assert "**2.5**" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["samplin"], "sampling"),
+        (["--seconds", "-1"], "--seconds"),
+        (["sampling", "--page", "x.md"], "--page"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--page", "x.md", "-o", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(experiments, arguments, word):
+    outcome = experiments("bench", *arguments)
+    assert outcome.code == 2
+    assert word in outcome.err
+    assert outcome.err.count("\n") == 1
