@@ -1,0 +1,343 @@
+"""Scores, test-time augmentation and test errors, against cases computed by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import ptn
+from ptn.data.dataset import Dataset, VoxelDataset
+from ptn.errors import InputError
+from ptn.evaluation import (
+    DivergedError,
+    accuracy_by_angle,
+    describe_tta,
+    ensemble_scores,
+    evaluate,
+    match_classes,
+    origin_error_px,
+    origin_offsets_px,
+    scores,
+)
+from ptn.geometry import Similarity, similarity_warp
+from ptn.layers.origin import Location
+
+NAMES = ("ant", "bee", "cow")
+
+
+class Lookup(nn.Module):
+    """Logits from a table: an image whose pixels all have the value k gets row k."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table = torch.tensor(table, dtype=torch.float32)
+        self.sizes = []
+
+    def forward(self, images):
+        self.sizes.append(len(images))
+        return self.table[(images.flatten(1).mean(dim=1) * 255).round().long()]
+
+
+class Moments(nn.Module):
+    """Logits that are the first moments of an image or a volume along some axes."""
+
+    def __init__(self, size, axes):
+        super().__init__()
+        self.register_buffer("ramp", torch.linspace(-1, 1, size, dtype=torch.float64))
+        self.axes = axes
+
+    def forward(self, images):
+        sums = [images.sum(dim=[dim for dim in range(1, images.dim()) if dim != axis]) for axis in self.axes]
+        return torch.stack([values.to(self.ramp.dtype) @ self.ramp for values in sums], dim=1)
+
+
+def numbered(count):
+    """Images of 2×2 pixels, all of value k in the k-th image."""
+    return torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(-1, 1, 2, 2)
+
+
+def labeled(labels, names=NAMES, **meta):
+    return Dataset("toy", "test", numbered(len(labels)), torch.tensor(labels, dtype=torch.int64), names, meta)
+
+
+def packed(volumes, labels, names=NAMES):
+    bits = volumes.reshape(len(volumes), volumes.shape[-1] ** 3 // 8, 8)
+    rows = (bits.long() * 2 ** torch.arange(7, -1, -1)).sum(dim=2).byte()
+    return VoxelDataset("solids", "test", rows, volumes.shape[-1], labels, names)
+
+
+def test_scores_are_the_softmax_of_the_logits_for_any_batch_size():
+    table = torch.randn(7, 3)
+    model = Lookup(table.tolist())
+    for batch, sizes in ((None, [7]), (3, [3, 3, 1])):
+        model.sizes.clear()
+        result = scores(model, numbered(7), batch=batch)
+        assert model.sizes == sizes
+        assert (result.dtype, result.device.type) == (torch.float32, "cpu")
+        torch.testing.assert_close(result, table.softmax(dim=1))
+
+
+def test_bytes_floats_and_data_sets_give_the_same_scores():
+    model = Lookup(torch.randn(4, 3).tolist())
+    as_bytes = scores(model, numbered(4))
+    assert torch.equal(as_bytes, scores(model, numbered(4).float() / 255))
+    assert torch.equal(as_bytes, scores(model, labeled([0, 1, 2, 0])))
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 8, 8), (3, 1, 8, 8, 8)])
+def test_tta_averages_the_softmax_over_rotations_about_z(shape):
+    images = torch.rand(shape, dtype=torch.float64)
+    model = Moments(8, axes=range(2, len(shape)))
+    expected = torch.stack([model(torch.rot90(images, k, dims=(2, 3))).softmax(dim=1) for k in range(4)])
+    torch.testing.assert_close(scores(model, images, rotations=4), expected.mean(dim=0).float())
+
+
+def test_packed_voxels_give_the_scores_of_unpacked_ones():
+    volumes = (torch.rand(7, 1, 8, 8, 8) > 0.7).byte()
+    model = Moments(8, axes=(2, 3, 4))
+    expected = model(volumes.double()).softmax(dim=1).float()
+    torch.testing.assert_close(scores(model, packed(volumes, torch.zeros(7, dtype=torch.int64)), batch=3), expected)
+    torch.testing.assert_close(scores(model, volumes), expected)  # uint8 voxels are 0 or 1
+
+
+def test_scores_do_not_change_the_model():
+    model = ptn.create_model("ptn_s", image_size=20, num_classes=3, dropout=0.9).train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    images = torch.rand(7, 1, 20, 20)
+    first, second = (scores(model, images, batch=3) for _ in range(2))
+    assert torch.equal(first, second)
+    assert model.training
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    with torch.no_grad():
+        torch.testing.assert_close(first, model.eval()(images).softmax(dim=1), atol=1e-6, rtol=0)
+
+
+def test_progress_counts_images():
+    calls = []
+    scores(Lookup([[0.0, 1.0]] * 5), numbered(5), batch=2, progress=lambda *counts: calls.append(counts))
+    assert calls == [(2, 5), (4, 5), (5, 5)]
+
+
+@pytest.mark.parametrize("name", ["ptn_s", "ccnn_s", "ptn_cnn_b", "cylindrical"])
+def test_an_empty_set_has_scores_of_shape_0_by_classes(name):
+    size = 8 if name == "cylindrical" else 20
+    model = ptn.create_model(name, image_size=size, num_classes=3)
+    assert scores(model, torch.zeros(0, *model.input_shape, dtype=torch.uint8), rotations=2).shape == (0, 3)
+
+
+def test_bf16_is_close_to_fp32():
+    model = ptn.create_model("ptn_s", image_size=20, num_classes=3)
+    images = torch.rand(4, 1, 20, 20)
+    exact, rough = scores(model, images), scores(model, images, precision="bf16")
+    assert not torch.equal(exact, rough)
+    torch.testing.assert_close(exact, rough, atol=0.03, rtol=0)
+
+
+class OutOfMemory(nn.Module):
+    def forward(self, images):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 PiB")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "word"),
+    [
+        (Lookup([[0.0]]), {"rotations": 0}, "rotations"),
+        (Lookup([[0.0]]), {"batch": 0}, "batch"),
+        (Lookup([[0.0]]), {"origins": 3}, "origins"),
+        (Lookup([[0.0]]), {"origins": 5}, "polar transformer"),
+        (OutOfMemory(), {"batch": 40}, "batch smaller than 40"),
+    ],
+)
+def test_invalid_options_of_scores(model, options, word):
+    with pytest.raises(InputError, match=word):
+        scores(model, numbered(100), **options)
+
+
+# Averages over origins
+
+
+def lively(name, **options):
+    """A network in evaluation mode whose predicted origins depend on the image."""
+    model = ptn.create_model(name, **{"image_size": (20, 30), "num_classes": 3, **options}).eval()
+    predictor = getattr(model.transformer, "polar", model.transformer).predictor
+    if predictor is not None:
+        nn.init.normal_(predictor.head.weight)
+    return model
+
+
+def mean_around(model, images, steps):
+    with torch.no_grad():
+        origins = model.explain(images).origins
+        return torch.stack([model(images, origin=origins + torch.tensor(step)).softmax(1) for step in steps]).mean(
+            0
+        )
+
+
+def test_a_neighboring_origin_is_a_shift_by_a_pixel():
+    model = lively("pcnn_s")
+    images = torch.zeros(4, 1, 20, 30)
+    images[..., 1:-1, 1:-1] = torch.rand(4, 1, 18, 28)
+    shifts = [(0, 0), (0, -1), (0, 1), (-1, 0), (1, 0)]
+    expected = torch.stack([scores(model, images.roll(shift, dims=(2, 3))) for shift in shifts]).mean(dim=0)
+    averaged = scores(model, images, origins=5)
+    torch.testing.assert_close(averaged, expected)
+    assert (averaged - scores(model, images)).abs().max() > 1e-4
+
+
+def test_the_neighbors_are_those_of_the_predicted_origin():
+    model = lively("ptn_s")
+    images = torch.rand(5, 1, 20, 30)
+    assert model.explain(images).origins.std(dim=0).min() > 1e-3
+    x, y = 2 / 30, 2 / 20
+    expected = mean_around(model, images, [(0, 0), (x, 0), (-x, 0), (0, y), (0, -y)])
+    torch.testing.assert_close(scores(model, images, origins=5, batch=2), expected)
+    torch.testing.assert_close(scores(ptn.for_inference(model), images, origins=5), expected)
+
+
+def test_the_axis_of_volumes_moves():
+    model = lively("cylindrical", image_size=8)
+    volumes = torch.rand(3, 1, 8, 8, 8)
+    expected = mean_around(model, volumes, [(0, 0), (0.25, 0), (-0.25, 0), (0, 0.25), (0, -0.25)])
+    torch.testing.assert_close(scores(model, volumes, origins=5), expected)
+
+
+def test_the_origin_is_predicted_in_every_rotation():
+    model = lively("ptn_s")
+    images = torch.rand(3, 1, 20, 30)
+    half = similarity_warp(images, Similarity(torch.pi))
+    expected = (scores(model, images, origins=5) + scores(model, half, origins=5)) / 2
+    torch.testing.assert_close(scores(model, images, rotations=2, origins=5), expected)
+
+
+@pytest.mark.parametrize("name", ["ccnn_s", "stn_s", "ptn_cnn_b"])
+def test_networks_without_an_origin_are_refused(name):
+    with pytest.raises(InputError, match=name):
+        scores(ptn.create_model(name, image_size=20), torch.zeros(1, 1, 20, 20), origins=5)
+
+
+def test_tta_in_words():
+    assert describe_tta(1, 1) == ""
+    assert describe_tta(8, 5) == ", averaged over 8 rotations and 5 origins"
+
+
+# Errors
+
+
+def test_the_results_of_a_small_set():
+    labels = [0, 0, 0, 1, 2, 2]
+    predictions = [0, 0, 1, 2, 2, 2]  # ant: 2 of 3, bee: 0 of 1, cow: 2 of 2
+    result = evaluate(nn.functional.one_hot(torch.tensor(predictions), 3).float(), labeled(labels))
+    assert result.n == 6
+    assert result.error == pytest.approx(100 * 2 / 6)
+    assert result.accuracy == pytest.approx(100 * 4 / 6)
+    assert result.per_class == pytest.approx((200 / 3, 0, 100))
+    assert result.class_accuracy == pytest.approx((200 / 3 + 0 + 100) / 3)
+    assert result.confusion.tolist() == [[2, 1, 0], [0, 0, 1], [0, 0, 2]]
+
+
+def test_a_class_without_samples_is_left_out_of_the_mean():
+    result = evaluate(torch.eye(3)[[0, 1, 2, 2]], labeled([0, 0, 2, 2]))
+    assert (result.per_class, result.class_accuracy, result.accuracy) == ((50.0, None, 100.0), 75.0, 75.0)
+    empty = evaluate(torch.zeros(0, 3), labeled([]))
+    assert (empty.n, empty.error, empty.class_accuracy, empty.per_class) == (0, 0.0, 0.0, (None,) * 3)
+
+
+def test_a_model_is_evaluated_by_its_scores():
+    model = Lookup([[3.0, 1, 0], [0, 1, 0], [0, 9, 0], [0, 0, 1]])
+    result = evaluate(model, labeled([0, 1, 2, 2]), batch=3)
+    assert (result.error, result.confusion.tolist()) == (25.0, [[1, 0, 0], [0, 1, 0], [0, 1, 1]])
+
+
+def test_scores_that_cannot_be_evaluated():
+    with pytest.raises(InputError, match=r"shape \(2, 4\)"):
+        evaluate(torch.zeros(2, 4), labeled([0, 1]))
+    with pytest.raises(InputError, match="rotations"):
+        evaluate(torch.zeros(2, 3), labeled([0, 1]), rotations=8)
+    with pytest.raises(DivergedError, match="1 of 2 images"):
+        evaluate(Lookup([[0.0, 1.0, 0.0], [math.nan, 0.0, 0.0]]), labeled([0, 0]))
+
+
+def test_an_ensemble_averages_scores():
+    members = [torch.tensor([[0.5, 0.4, 0.1]]), torch.tensor([[0.5, 0.4, 0.1]]), torch.tensor([[0.0, 0.9, 0.1]])]
+    together = ensemble_scores(members)
+    torch.testing.assert_close(together, torch.tensor([[1.0, 1.7, 0.3]]) / 3)
+    assert (evaluate(together, labeled([1])).error, evaluate(members[0], labeled([1])).error) == (0, 100)
+    for invalid in ([], [torch.zeros(1, 3), torch.zeros(1, 4)]):
+        with pytest.raises(InputError, match="ensemble"):
+            ensemble_scores(invalid)
+    model = ptn.create_model("ptn_cnn_b", image_size=20, num_classes=3).eval()
+    images = torch.rand(3, 1, 20, 20)
+    torch.testing.assert_close(scores(model, images), ensemble_scores([scores(m, images) for m in model.members]))
+
+
+def test_labels_follow_the_order_of_the_classes_of_the_model():
+    matched = match_classes(labeled([0, 1, 1], names=("cow", "ant")), NAMES)
+    assert (matched.classes, matched.labels.tolist()) == (NAMES, [2, 0, 0])
+    assert match_classes(matched, NAMES) is matched
+    with pytest.raises(InputError, match="'ewe'"):
+        match_classes(labeled([0], names=("ewe",)), NAMES)
+
+
+# Accuracy by angle
+
+
+def rods(*places, size=16):
+    """Upright rods at (x, y), one in each volume; the label says whether x is in the upper half."""
+    volumes = torch.zeros(len(places), 1, size, size, size)
+    for volume, (x, y) in zip(volumes, places, strict=True):
+        volume[0, x, y] = 1
+    return packed(volumes, torch.tensor([int(x >= size // 2) for x, _ in places]), ("low", "high"))
+
+
+class UpperHalf(nn.Module):
+    """Logits: the sums over the halves of an image or a volume along x."""
+
+    def __init__(self, axis):
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, images):
+        low, high = images.chunk(2, dim=self.axis)
+        return torch.stack((low.flatten(1).sum(dim=1), high.flatten(1).sum(dim=1)), dim=1)
+
+
+def test_accuracy_by_angle_rotates_volumes_about_z_from_x_towards_y():
+    assert accuracy_by_angle(UpperHalf(2), rods((3, 8), (13, 7)), (0, 60, 120, 180, 360)) == [100, 100, 0, 0, 100]
+    assert accuracy_by_angle(UpperHalf(2), rods((10, 3)), (45, -60)) == [100, 0]
+
+
+def test_accuracy_by_angle_takes_the_center_of_larger_images():
+    images = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    images[..., 4:] = 200
+    digits = Dataset("halves", "test", images, torch.tensor([1]), ("left", "right"))
+    model = UpperHalf(3).train()
+    assert accuracy_by_angle(model, digits, (0, 60, 180), size=(4, 4)) == [100, 100, 0]
+    assert model.training
+    calls = []
+    curve = accuracy_by_angle(model, digits, size=(4, 4), progress=lambda *counts: calls.append(counts))
+    assert (len(curve), curve[0], curve[12], len(calls)) == (24, 100, 0, 24)
+
+
+# Origins
+
+
+def test_origin_error_is_the_distance_in_pixels():
+    # An untrained predictor returns the center; true centers are k pixels away, alternately along x and y.
+    model = ptn.create_model("ptn_s", image_size=(20, 40), num_classes=3)
+    offsets = torch.tensor([[k, 0.0] if k % 2 else [0.0, k] for k in range(1, 11)])
+    images = torch.randint(0, 255, (10, 1, 20, 40), dtype=torch.uint8)
+    meta = {"center": offsets / torch.tensor([20.0, 10.0])}
+    dataset = Dataset("toy", "test", images, torch.zeros(10, dtype=torch.int64), NAMES, meta)
+    assert origin_error_px(model, dataset, batch=4) == pytest.approx((5.5, 9.1), abs=1e-5)
+    model.transformer.locate = lambda images: Location(torch.tensor([[0.5, -0.5]]).expand(len(images), 2), None)
+    torch.testing.assert_close(origin_offsets_px(model, dataset)[0], torch.tensor([10.0, -5.0]).double())
+
+
+def test_origin_error_needs_true_centers_and_an_origin():
+    images, labels = torch.zeros(2, 1, 20, 20, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
+    known = Dataset("toy", "test", images, labels, NAMES, {"center": torch.zeros(2, 2)})
+    with pytest.raises(InputError, match="ccnn_s"):
+        origin_error_px(ptn.create_model("ccnn_s", image_size=20), known)
+    with pytest.raises(InputError, match="true centers"):
+        origin_error_px(ptn.create_model("ptn_s", image_size=20), Dataset("toy", "test", images, labels, NAMES))

@@ -1,0 +1,164 @@
+"""Figures of the library: style, quickstart, log-polar shifts, audits and overlays."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import ptn
+from ptn import figures
+from ptn.evaluation import Agreement, Audit, LayerError, Point
+
+pytest.importorskip("matplotlib", reason="figures need pip install 'ptn[figures]'")
+from matplotlib.figure import Figure
+from PIL import Image
+
+
+def draw(path):
+    figure = Figure(figsize=(2, 1))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color=figures.BLUE)
+    figures.faint_grid(axes)
+    figures.save(figure, path)
+
+
+def colors(path):
+    with Image.open(path) as picture:
+        return {color for _, color in picture.convert("RGB").getcolors(1 << 24)}
+
+
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+YELLOW, BLUE, VERMILION = (0xF0, 0xE4, 0x42), (0, 0x72, 0xB2), (0xD5, 0x5E, 0)
+
+
+def test_dark_figures_have_light_text_on_a_dark_background(tmp_path):
+    backgrounds = []
+    for dark in (False, True):
+        with figures.paper(dark=dark):
+            draw(tmp_path / "figure.png")
+            assert (int(figures.ink()[1:3], 16) > 128) == dark
+        with Image.open(tmp_path / "figure.png") as picture:
+            backgrounds.append(picture.convert("L").getpixel((0, 0)))
+    assert backgrounds[0] == 255
+    assert backgrounds[1] < 30
+
+
+def test_palette_colors_stay_exact_in_a_colorful_png(tmp_path):
+    figure = Figure(figsize=(3, 3))
+    axes = figure.subplots()
+    axes.imshow(np.random.default_rng(0).random((40, 40, 3)))
+    figures.mark_origin(axes, 20, 20)
+    figures.save(figure, tmp_path / "figure.png")
+    assert colors(tmp_path / "figure.png") >= {YELLOW, (255, 255, 255)}
+    assert len(colors(tmp_path / "figure.png")) > 200
+
+
+@pytest.mark.parametrize("kind", figures.FORMATS)
+def test_the_suffix_is_the_format_and_files_are_reproducible(kind, tmp_path):
+    starts = {"png": b"\x89PNG", "webp": b"RIFF", "svg": b"<?xml", "pdf": b"%PDF"}
+    contents = []
+    for name in "ab":
+        with figures.paper():
+            draw(tmp_path / f"{name}.{kind}")
+        contents.append((tmp_path / f"{name}.{kind}").read_bytes())
+    assert contents[0].startswith(starts[kind])
+    assert contents[0] == contents[1]
+
+
+def test_rotation_and_dilation_shift_the_log_polar_image():
+    digit = torch.zeros(28, 28)
+    digit[6:22, 9:12] = digit[6:9, 9:20] = 1
+    _, _, rotations = figures.log_polar_shifts(digit, "rotation", (0.0, 90.0, 290.0))
+    assert [shift.measured for shift in rotations] == pytest.approx([0, 24, 96 * 290 / 360], abs=0.2)
+    images, polar, dilations = figures.log_polar_shifts(digit, "dilation", (1.0, 2.0))
+    assert images.shape == polar.shape == (2, 96, 96)
+    assert dilations[1].theory == pytest.approx(96 * np.log(2) / np.log(np.hypot(48, 48)))
+    assert dilations[1].measured == pytest.approx(dilations[1].theory, abs=0.3)
+
+
+def test_the_log_polar_figure_has_the_measured_shifts(tmp_path):
+    digit = torch.zeros(28, 28)
+    digit[6:22, 9:12] = digit[6:9, 9:20] = 1
+    with figures.paper():
+        shifts = figures.draw_log_polar(digit, tmp_path / "figure.svg")
+    text = text_of(tmp_path / "figure.svg")
+    assert len(shifts) == 12
+    for words in ("rotated 90°", "enlarged 2.4×", f"theory {shifts[-1].theory:.2f}", "landmark"):
+        assert words in text
+
+
+def test_the_quickstart_figure_shows_both_networks(tmp_path):
+    images = torch.rand(3, 1, 42, 42)
+    explanation = ptn.create_model("ptn_s", image_size=42).explain(images)
+    angles = (0, 90, 180, 270)
+    networks = (
+        figures.QuickstartResult("PTN-S", 5.0, [0, 1, 2], [95, 94, 95, 93]),
+        figures.QuickstartResult("CCNN-S", 20.0, [0, 1, 7], [80, 60, 50, 62]),
+    )
+    for suffix in ("svg", "png"):
+        with figures.paper():
+            path = tmp_path / f"figure.{suffix}"
+            figures.draw_quickstart(path, images, [0, 1, 2], explanation, networks, angles=angles, note=", on 3")
+    assert colors(tmp_path / "figure.png") >= {BLUE, VERMILION, YELLOW}
+    text = text_of(tmp_path / "figure.svg")
+    for words in ("CCNN-S: 7 ✗", "PTN-S: 2", "PTN-S: 5.0% test error", "rotation, on 3"):
+        assert words in text
+
+
+@pytest.fixture
+def audit():
+    def point(kind, amount, consistency):
+        return Point(kind, amount, Agreement(consistency, 0.1, 60.0), Agreement(100.0, 0.0, 66.0))
+
+    points = [point("rotation", 10.0 * k, 100.0 - k) for k in range(36)]
+    points += [point("scale", scale, 90.0) for scale in (0.8, 1.0, 1.25)] + [point("shift", 2.0, 95.0)]
+    layers = (
+        LayerError("block.0", (8, 16, 16), "image", "rotation", 90.0, 0.5, 0.0),
+        LayerError("polar", (4, 8, 8), "polar", "rotation", 90.0, None, None),
+    )
+    return Audit("net", "digits", 200, (1, 28, 28), 10, 70.0, tuple(points), layers, {"mask": "circle"}, 1.5)
+
+
+def test_the_figure_of_an_audit_shows_what_there_is(audit, tmp_path):
+    unlabeled = [replace(p, transformed=replace(p.transformed, accuracy=None)) for p in audit.points]
+    variants = {
+        "full": audit,
+        "unlabeled": replace(audit, accuracy=None, points=tuple(unlabeled)),
+        "curves": replace(audit, layers=()),
+        "layers": replace(audit, points=()),
+    }
+    texts = {}
+    for name, variant in variants.items():
+        with figures.paper():
+            figures.draw_audit(variant, tmp_path / f"{name}.svg")
+        texts[name] = text_of(tmp_path / f"{name}.svg")
+    for words in ("accuracy 70.0% (60.0% inside the disc)", "rotation, inside a disc", "correct", "polar  (polar)"):
+        assert words in texts["full"]
+    assert "correct" not in texts["unlabeled"]
+    assert "equivariance error" not in texts["curves"]
+    assert "% of the images" not in texts["layers"]
+
+
+def test_an_overlay_marks_the_origin_and_the_heatmap():
+    image = torch.full((1, 32, 32), 200, dtype=torch.uint8)
+    heatmap = torch.zeros(16, 16)
+    heatmap[2:4, 12:14] = 1.0  # upper right
+    picture = np.asarray(figures.overlay(image, (-0.5, 0.5), heatmap, caption="ant (97.0%)"))
+    size = 32 * 12
+    assert picture.shape == (size + 26, size, 3)
+    assert picture[3 * size // 4, size // 4].tolist() == list(YELLOW)
+    hot = picture[3 * size // 16, 13 * size // 16].astype(int)
+    assert hot[0] > hot[1] + 60
+    assert picture[size // 4, size // 4].tolist() == [200] * 3
+    assert picture[size:].max() > 200  # the caption
+    assert figures.overlay(image, None, heatmap).tobytes() == figures.overlay(image, None, -heatmap).tobytes()
+
+
+def test_a_constant_heatmap_and_a_long_caption():
+    image = torch.randint(0, 255, (3, 300, 40), dtype=torch.uint8)
+    picture = figures.overlay(image, (1.0, -1.0), torch.ones(5, 5), caption="a very long class name (12.3%)")
+    assert np.array_equal(np.asarray(picture)[20:300, :20], image.permute(1, 2, 0).numpy()[20:, :20])
