@@ -1,4 +1,4 @@
-"""Layers that other people made wrap around the angle: each sees what it saw on a circle unrolled."""
+"""Tests of the conversion of existing layers: they give on a circle what they gave on its repetition."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ ANGLES, RADII = 24, 19
 
 
 def check_wraps(layer, channels=4, *arguments):
-    """A converted layer gives what the layer itself gives where a polar image is repeated, away from the ends."""
+    """Compares a converted layer with the original on a polar image that is repeated along the angle."""
     polar = torch.randn(2, channels, ANGLES, RADII, dtype=torch.float64)
     layer = layer.double().eval()
     whole = layer(torch.cat([polar] * 5, dim=2), *arguments)
@@ -28,8 +28,8 @@ def check_wraps(layer, channels=4, *arguments):
     assert around.shape[2] == rows
     assert torch.allclose(around, whole[:, :, 2 * rows : 3 * rows], atol=1e-12)
     assert list(layer.state_dict()) == list(state)
-    for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert torch.equal(again(polar, *arguments), around)
+    for clone in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(clone(polar, *arguments), around)
     assert wrap_layer(layer)
     assert torch.equal(layer(polar, *arguments), around)
 
@@ -55,7 +55,7 @@ def test_convolutions_with_same_padding_wrap(kernel, dilation):
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 @pytest.mark.parametrize("padding", [2, (1, 3), "same"])
-def test_other_padding_modes_stay_along_the_radius(mode, padding):
+def test_other_padding_modes_are_kept_along_the_radius(mode, padding):
     check_wraps(nn.Conv2d(4, 4, 4 if padding == "same" else 5, padding=padding, padding_mode=mode))
 
 
@@ -97,11 +97,11 @@ def test_other_poolings_wrap():
     ],
     ids=str,
 )
-def test_paddings_turn_by_what_they_pad(layer):
+def test_paddings_roll_by_their_top_padding(layer):
     check_wraps(layer)
 
 
-def test_padding_before_a_convolution_amounts_to_padding_in_it():
+def test_padding_before_a_convolution_equals_padding_in_it():
     polar = torch.randn(1, 4, ANGLES, RADII)
     conv = nn.Conv2d(4, 4, 3, 2, padding=1)
     apart = nn.Sequential(nn.ZeroPad2d(1), copy.deepcopy(conv))
@@ -111,7 +111,7 @@ def test_padding_before_a_convolution_amounts_to_padding_in_it():
     assert torch.allclose(apart(polar), conv(polar), atol=1e-6)
 
 
-def test_convolutions_that_wrap_already_are_left_alone():
+def test_wrapping_convolutions_are_not_changed():
     polar = torch.randn(1, 4, ANGLES, RADII)
     conv = ptn.WrapConv2d(4, 4, 3, 2)
     before = conv(polar)
@@ -119,7 +119,7 @@ def test_convolutions_that_wrap_already_are_left_alone():
     assert torch.equal(conv(polar), before)
 
 
-def test_parametrised_convolutions_and_subclasses_wrap():
+def test_parametrized_convolutions_and_subclasses_wrap():
     class Halved(nn.Conv2d):
         def forward(self, x):
             return F.conv2d(x, self.weight / 2, self.bias, self.stride, self.padding, self.dilation, self.groups)
@@ -137,7 +137,7 @@ def test_parametrised_convolutions_and_subclasses_wrap():
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(4, 4), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Conv1d(4, 4, 3)])
-def test_other_layers_are_left_alone(layer):
+def test_other_layers_are_not_changed(layer):
     assert not wrap_layer(layer)
     assert not layer._forward_pre_hooks
 
@@ -149,7 +149,7 @@ def test_poolings_that_return_indices_are_refused():
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [2, 3, 5])
-def test_timms_convolutions_and_poolings_wrap(timm, kernel, stride):
+def test_convolutions_and_poolings_of_timm_wrap(timm, kernel, stride):
     from timm.layers.pool2d_same import AvgPool2dSame, MaxPool2dSame
 
     layers = timm.layers
@@ -169,7 +169,7 @@ def test_timms_convolutions_and_poolings_wrap(timm, kernel, stride):
         check_wraps(layers.CondConv2d(4, 6, kernel, stride, padding, num_experts=3), 4, routing)
 
 
-def test_timms_mixed_convolutions_wrap_in_each_of_their_parts(timm):
+def test_each_part_of_a_mixed_convolution_of_timm_wraps(timm):
     mixed = timm.layers.MixedConv2d(8, 8, [3, 5, 7], stride=2, depthwise=True, padding="same").double()
     polar = torch.randn(1, 8, ANGLES, RADII, dtype=torch.float64)
     whole = mixed(torch.cat([polar] * 3, dim=2))
