@@ -138,14 +138,13 @@ class Network(nn.Module, ABC):
 
     def set_normalization(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         """Set the mean and standard deviation per channel."""
-        if not (torch.as_tensor(std) > 0).all():
-            raise InputError(f"std must be positive; got {std}")
-        for name, values in (("mean", mean), ("std", std)):
-            buffer: Tensor = getattr(self, name)
-            tensor = torch.as_tensor(values, dtype=buffer.dtype)
-            if tensor.shape != buffer.shape or not torch.isfinite(tensor).all():
-                raise InputError(f"{name} must be {len(buffer)} finite numbers; got {values}")
-            buffer.copy_(tensor)
+        values = {"mean": torch.as_tensor(mean), "std": torch.as_tensor(std)}
+        for name, tensor in values.items():
+            valid = tensor.shape == getattr(self, name).shape and bool(tensor.isfinite().all())
+            check(name, tensor.tolist(), valid, f"{self.input_shape[0]} finite numbers")
+        check("std", values["std"].tolist(), bool((values["std"] > 0).all()), "positive")
+        for name, tensor in values.items():
+            getattr(self, name).copy_(tensor)
 
     def check(self, images: Tensor) -> None:
         """Raise `InputError` unless `images` have the shape, type and range of values that this network takes."""

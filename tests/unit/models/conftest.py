@@ -1,4 +1,4 @@
-"""Networks whose every part has something to say."""
+"""Networks with random statistics and image-dependent origins."""
 
 import pytest
 import torch
@@ -7,16 +7,18 @@ import ptn
 
 
 @pytest.fixture(scope="session")
-def lively_model():
-    """`lively_model("ptn_s", image_size=20)`: random statistics, and origins that depend on the image."""
+def trained_like():
+    """`trained_like("ptn_s", image_size=20)`: no batch norm, origin or pose has its initial value."""
 
-    def make(name, **settings):
+    def create(name, **settings):
         torch.manual_seed(1)
         model = ptn.create_model(name, **settings)
         for module in model.modules():
             if isinstance(module, torch.nn.BatchNorm2d | torch.nn.BatchNorm3d):
                 module.running_mean.normal_(0, 0.2)
                 module.running_var.uniform_(0.5, 2)
+                torch.nn.init.normal_(module.weight, 1, 0.2)
+                torch.nn.init.normal_(module.bias, 0, 0.2)
             if isinstance(module, ptn.OriginPredictor):
                 torch.nn.init.normal_(module.head.weight)
             if isinstance(module, ptn.SpatialTransformer):
@@ -25,4 +27,4 @@ def lively_model():
         model.set_normalization([0.3] * channels, [0.4] * channels)
         return model
 
-    return make
+    return create

@@ -1,0 +1,28 @@
+"""torch.compile and torch.export give the eager results."""
+
+import pytest
+import torch
+
+import ptn
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("ptn_s", "aot_eager"),
+        *(pytest.param(name, "inductor", marks=pytest.mark.slow) for name in ptn.list_models()),
+    ],
+)
+def test_a_compiled_network_gives_the_eager_logits_and_gradients(name, backend):
+    torch._dynamo.reset()
+    model = ptn.create_model(name, image_size=20, num_classes=4).eval()
+    images = torch.rand(2, *model.input_shape)
+    expected, actual = model(images), torch.compile(model, fullgraph=True, backend=backend)(images)
+    assert torch.allclose(actual, expected, atol=1e-4)
+    gradients = []
+    for logits in (expected, actual):
+        model.zero_grad()
+        logits.square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert torch.allclose(gradients[0], gradients[1], rtol=1e-2, atol=1e-3)

@@ -1,0 +1,116 @@
+"""Folders in the form of the Hugging Face Hub, and uploads and downloads without a network."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+import ptn
+from ptn.models import Ensemble
+
+
+@pytest.fixture
+def hub():
+    return pytest.importorskip("huggingface_hub", reason="pip install 'ptn[hub]'")
+
+
+@pytest.mark.parametrize("name", ["ptn_s", "stn_s", "cylindrical", "ptn_cnn_b"])
+def test_a_folder_can_be_loaded(name, tmp_path):
+    model = ptn.create_model(name, num_classes=2, image_size=20).eval()
+    model.classes, model.metadata = ("cat", "dog"), {"dataset": "pets"}
+    folder = ptn.save_pretrained(model, tmp_path / "network")
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    assert json.loads((folder / "config.json").read_text())["id2label"] == {"0": "cat", "1": "dog"}
+    loaded = ptn.load_model(folder)
+    assert (loaded.config, loaded.classes, loaded.metadata) == (model.config, model.classes, model.metadata)
+    images = torch.rand(2, *model.input_shape)
+    assert torch.equal(loaded(images), model(images))
+
+
+def test_a_folder_needs_no_package_of_hugging_face(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    ptn.save_pretrained(ptn.create_model("ptn_s"), tmp_path)
+    assert ptn.load_model(str(tmp_path)).config.name == "ptn_s"
+    with pytest.raises(ptn.InputError, match=r"pip install 'ptn\[hub\]'"):
+        ptn.load_model("someone/something")
+    with pytest.raises(ptn.InputError, match=r"pip install 'ptn\[hub\]'"):
+        ptn.push_to_hub(ptn.create_model("ptn_s"), "someone/something")
+
+
+def test_the_hub_reads_the_model_card(hub, tmp_path):
+    model = ptn.create_model("ptn_b", num_classes=2)
+    model.classes = ("cat", "dog")
+    ptn.save_pretrained(model, tmp_path, repo_id="me/pets")
+    card = hub.ModelCard.load(tmp_path / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("ptn", "image-classification")
+    assert 'ptn.load_model("me/pets")' in card.text
+    assert "classes: cat, dog" in card.text
+    assert "parameters: 127,343" in card.text
+    ptn.save_pretrained(ptn.create_model("cylindrical", image_size=16), tmp_path / "voxels")
+    assert hub.ModelCard.load(tmp_path / "voxels" / "README.md").data.pipeline_tag is None
+
+
+def test_an_existing_model_card_is_kept(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    ptn.save_pretrained(ptn.create_model("ptn_s"), tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+@pytest.fixture
+def remote(hub, tmp_path, monkeypatch):
+    """A folder that stands for the Hub: its repositories are the folders in it."""
+    root = tmp_path / "hub"
+
+    def create_repo(api, repo_id, *, private, exist_ok):
+        (root / repo_id).mkdir(parents=True)
+        return hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+
+    def upload_folder(api, *, repo_id, folder_path, commit_message, revision):
+        for path in folder_path.iterdir():
+            (root / repo_id / path.name).write_bytes(path.read_bytes())
+
+    monkeypatch.setattr(hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(hub.HfApi, "upload_folder", upload_folder)
+    monkeypatch.setattr(hub, "hf_hub_download", lambda repo_id, name, **options: str(root / repo_id / name))
+    return root
+
+
+def test_an_uploaded_model_can_be_loaded_by_its_id(remote):
+    model = ptn.create_model("ptn_s", num_classes=2).eval()
+    model.classes = ("cat", "dog")
+    assert ptn.push_to_hub(model, "me/pets", token="hf_x") == "https://huggingface.co/me/pets"
+    assert '"me/pets"' in (remote / "me/pets/README.md").read_text()
+    loaded = ptn.load_model("me/pets", revision="main")
+    images = torch.rand(1, 1, 28, 28)
+    assert torch.equal(loaded(images), model(images))
+    assert loaded.classes == ("cat", "dog")
+
+
+def test_an_upload_without_a_token_or_permission_is_refused_in_one_line(remote, hub, monkeypatch):
+    model = ptn.create_model("ptn_s")
+    monkeypatch.setattr(hub, "get_token", lambda: None)
+    with pytest.raises(ptn.InputError, match="hf auth login"):
+        ptn.push_to_hub(model, "me/pets")
+
+    def refuse(*_, **__):
+        raise ConnectionError("403 Forbidden\nRequest ID: 1")
+
+    monkeypatch.setattr(hub.HfApi, "create_repo", refuse)
+    with pytest.raises(ptn.InputError, match=r"me/pets: 403 Forbidden$"):
+        ptn.push_to_hub(model, "me/pets", token="hf_x")
+    assert not remote.exists()
+
+
+def test_an_unreachable_hub_is_reported_in_one_line(hub, monkeypatch):
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ptn.InputError, match="nobody/nothing") as caught:
+        ptn.load_model("nobody/nothing")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_without_a_configuration_is_not_saved(tmp_path):
+    both = Ensemble([ptn.create_model("ptn_s"), ptn.create_model("ccnn_s")])
+    with pytest.raises(ptn.InputError, match="Ensemble"):
+        ptn.save_pretrained(both, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
