@@ -1,4 +1,4 @@
-"""What goes wrong because of what the user gave us, said in one line that tells them what to do."""
+"""Exceptions for invalid user input."""
 
 import difflib
 import importlib
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Bad input. Its message is one line for a person; the CLI prints it and exits with 2."""
+    """Invalid input from the user. The message is one line; the command line prints it and exits with 2."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
-    """The error for a name that is not one of `known`, naming the nearest one that is.
+    """Returns the error for a name that is not in `known`, with the nearest one that is.
 
     >>> str(unknown_name("model", "ptn_c", ["ptn_s", "ptn_b"]))
     "unknown model 'ptn_c'; did you mean 'ptn_b'? Known: ptn_s, ptn_b"
@@ -24,23 +24,27 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
 
 
 def nothing_at(kind: str, path: Path | str) -> InputError:
-    """The error for a path where no `kind` is.
+    """Returns the error for a path that does not exist; `kind` is what was expected there.
 
     >>> str(nothing_at("folder", "/photos"))
     'no folder at /photos: check the path'
     """
-    start = "" if Path(path).is_absolute() else f", which starts at {Path.cwd()}"
+    start = "" if Path(path).is_absolute() else f", which is relative to {Path.cwd()}"
     return InputError(f"no {kind} at {path}: check the path{start}")
 
 
 def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
-    """Raise unless `value` is one of `known`."""
+    """Raises `InputError` unless `value` is one of `known`."""
     if value not in known:
         raise unknown_name(kind, value, known)
 
 
 def optional_module(name: str, install: str = "ptn[data]") -> Any:
-    """The module `name` of a package that only some need, or one line saying to `pip install` it."""
+    """Imports a module of an optional dependency.
+
+    Raises:
+        InputError: The package is not installed; the message has the `pip install` command.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -12,6 +12,7 @@ from ..data.catalog import dataset_info
 from ..data.folder import list_images
 from ..device import PRECISIONS, Precision
 from ..errors import InputError, check_choice
+from ..models import list_models, list_options
 
 
 @dataclass(frozen=True)
@@ -154,15 +155,12 @@ class Recipe:
 
 _IN_RECORDS = ("name", "seed", "evaluations")
 
-
 STEPS = 3000
-"""Approximate number of optimization steps of `folder_recipe` and `dataset_recipe`."""
+"""Approximate number of optimization steps of a default recipe."""
 
 _VOXEL_MODELS = ("ccnn_3d", "cylindrical", "cylindrical_l")
-# the data sets whose images are rotated by any angle; in the others an upside-down 6 is a 9
+# data sets whose images are rotated by any angle; in the others an upside-down 6 is a 9
 _ROTATED = ("rotmnist", "sim2mnist", "sim2mnist-larger", "rotsvhn", "rotsvhn-minus", "modelnet10", "modelnet40")
-
-
 _ANY_ROTATION = AugmentSpec(rotation_deg=180.0, mode="bicubic")
 
 
@@ -177,8 +175,7 @@ def folder_recipe(root: Path | str, *, model: str = "ptn_b", image_size: int = 6
     count = sum(len(files) for files in list_images(root)["train"].values())
     name = f"folder/{root.resolve().name}/{model.replace(':', '-')}"
     data = DataSpec("folder", valid="valid", options=options)
-    recipe = default_recipe(name, data, model, count, slow=model.startswith("timm"))
-    return replace(recipe, augment=_ANY_ROTATION)
+    return replace(default_recipe(name, data, model, count), augment=_ANY_ROTATION)
 
 
 def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
@@ -191,28 +188,22 @@ def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
     voxels, color = len(info.shape) == 4, info.shape[0] == 3
     model = model or ("cylindrical" if voxels else "ptn_resnet32" if color else "ptn_b")
     _check_model(model, voxels=voxels, data=name)
-    data = DataSpec(name, valid="valid" if "valid" in info.splits else None)
-    recipe = default_recipe(
-        f"{name}/{model.replace(':', '-')}",
-        data,
-        model,
-        info.splits["train"],
-        largest_batch=32 if voxels else 100,
-        slow=voxels or model.startswith("timm"),
-    )
+    train = "fit" if "fit" in info.splits else "train"  # the part of "train" without "valid"
+    data = DataSpec(name, train, valid="valid" if "valid" in info.splits else None)
+    title = f"{name}/{model.replace(':', '-')}"
+    recipe = default_recipe(title, data, model, info.splits[train], voxels=voxels)
     return replace(recipe, augment=_ANY_ROTATION) if name in _ROTATED else recipe
 
 
-def default_recipe(
-    name: str, data: DataSpec, model: str, count: int, *, largest_batch: int = 100, slow: bool = False
-) -> Recipe:
-    """Returns a recipe for `count` training images, without augmentation; `slow` lowers the learning rate."""
-    batch = max(2, min(largest_batch, count // 4))
+def default_recipe(name: str, data: DataSpec, model: str, count: int, *, voxels: bool = False) -> Recipe:
+    """Returns a recipe for `count` training images, without augmentation."""
+    batch = max(2, min(32 if voxels else 100, count // 4))
+    small = model in list_models() and not voxels  # other networks are deeper or pretrained
     return Recipe(
         name=name,
         data=data,
         model=ModelSpec(model),
-        optimizer=OptimizerSpec(lr=0.001 if slow else 0.01),
+        optimizer=OptimizerSpec(lr=0.01 if small else 0.001),
         schedule=ScheduleSpec("cosine", warmup=0.05),
         epochs=min(200, max(10, STEPS * batch // max(1, count))),
         batch=batch,
@@ -222,9 +213,9 @@ def default_recipe(
 
 
 def _check_model(model: str, *, voxels: bool, data: str) -> None:
-    from ..models import list_models, list_options
-
     list_options(model)  # raises for an unknown name
+    if model == "ptn_cnn_b":
+        raise InputError("ptn_cnn_b is an ensemble: train its members, ptn_b and ccnn_b")
     if model in list_models() and (model in _VOXEL_MODELS) != voxels:
         usable = "cylindrical" if voxels else "ptn_s, ptn_b or another one"
         raise InputError(f"{model} cannot be trained on {data}: use {usable}")

@@ -3,9 +3,7 @@
 import json
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +21,13 @@ from ..device import Precision, choose_device, describe_device
 from ..errors import InputError
 from ..evaluation import evaluate, match_classes, scores
 from ..files import make_folder, save_tensors
-from ..models import Model, ModelConfig, Network, count_parameters, list_models, load_model, save_weights
+from ..models import Model, ModelConfig, Network, count_parameters, load_model, save_weights
 from .distributed import Parallel
 from .fleet import FleetOutcome, out_of_memory, train_fleet
 from .progress import Reporter, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe, default_recipe
 from .records import Record, append_records, git_commit, merge_records, read_records
-from .trainer import Progress, Run, RunData, build_model, channel_statistics, prepare_device
+from .trainer import Progress, Run, RunData, build_model, channel_statistics, prepare_device, restored_settings
 
 AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
@@ -287,9 +285,18 @@ class _Session:
         for evaluation in evaluations:
             tta = (evaluation.rotations, evaluation.origins)
             if tta not in results:
-                results[tta] = evaluate_run(recipe, model, test, *tta)
+                start = time.perf_counter()
+                result = evaluate(model, test, rotations=tta[0], origins=tta[1], precision=recipe.precision)
+                metrics = {
+                    "source": test.meta.get("source"),
+                    "test_count": result.n,
+                    "test_seconds": round(time.perf_counter() - start, 3),
+                    "per_class_accuracy": [None if v is None else round(v, 2) for v in result.per_class],
+                    "class_accuracy": round(result.class_accuracy, 4),
+                }
                 if self.options.extra_metrics is not None:
-                    results[tta]["metrics"] |= self.options.extra_metrics(model, recipe, test, evaluation)
+                    metrics |= self.options.extra_metrics(model, recipe, test, evaluation)
+                results[tta] = {"test_error": round(result.error, 6), "metrics": metrics}
             yield {**results[tta], **vars(evaluation)}
 
     def _write(self, records: Sequence[Record], folder: Path) -> None:
@@ -297,23 +304,6 @@ class _Session:
         if self.options.results is not None:
             append_records(self.options.results, records)
         append_records(folder / "result.jsonl", records)  # last: it marks the run as finished
-
-
-def evaluate_run(
-    recipe: Recipe, model: Model, test: AnyDataset, rotations: int = 1, origins: int = 1
-) -> dict[str, Any]:
-    """Returns `test_error` and `metrics` of a record for a trained model."""
-    start = time.perf_counter()
-    predictions = scores(model, test, rotations=rotations, origins=origins, precision=recipe.precision)
-    result = evaluate(predictions, test)
-    metrics = {
-        "source": test.meta.get("source"),
-        "test_count": result.n,
-        "test_seconds": round(time.perf_counter() - start, 3),
-        "per_class_accuracy": [None if value is None else round(value, 2) for value in result.per_class],
-        "class_accuracy": round(result.class_accuracy, 4),
-    }
-    return {"test_error": round(result.error, 6), "metrics": metrics}
 
 
 def _valid_error(run: Run, model: Model) -> float | None:
@@ -406,8 +396,9 @@ def fit(
             [0, 1], and labels (N,). Images are kept as bytes.
         valid: Validation data of the same kinds; by default the validation split of a folder, else none.
         epochs: By default about 3,000 steps, at least 10 and at most 200 epochs.
-        batch: By default 100, less for small data sets.
-        lr: Peak learning rate of Adam with a cosine schedule; by default 0.01 for networks of the zoo, else 0.001.
+        batch: By default 100 images or 32 voxel grids, less for small data sets.
+        lr: Peak learning rate of Adam with a cosine schedule; by default 0.01 for the networks of `list_models`
+            for images, else 0.001.
         augment: Options of `AugmentSpec`, such as `{"rotation_deg": 180, "scale": (0.8, 1.2)}`.
         device: Where to train; "auto" is the GPU if there is one.
         folder: Folder for checkpoints and the final weights. An interrupted call with the same arguments resumes.
@@ -416,6 +407,9 @@ def fit(
     """
     train_set, valid_set = _fit_data(model, train, valid)
     recipe = _fit_recipe(model, train_set, valid_set, augment)
+    for key in settings or {}:
+        if key.split(".")[0] in ("name", "data", "model", "dropout", "origin_jitter_px"):
+            raise InputError(f"{key} is not a setting of fit: it is decided by the model and the data")
     chosen = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
     recipe = override(
         recipe, {key: value for key, value in chosen.items() if value is not None} | dict(settings or {})
@@ -425,7 +419,7 @@ def fit(
         model.set_normalization(*channel_statistics(train_set.images))
     target = None if folder is None else make_folder(Path(folder))
     reporter = make_reporter() if progress else None
-    with _restored_settings():
+    with restored_settings():
         prepare_device(recipe.precision)
         run = Run(
             recipe,
@@ -520,8 +514,8 @@ def _fit_recipe(
     config = getattr(model, "config", None)
     name = config.name if isinstance(config, ModelConfig) else type(model).__name__
     data = DataSpec(train.name, valid=None if valid is None else "valid")
-    in_zoo = isinstance(config, ModelConfig) and name in list_models()
-    recipe = default_recipe(f"fit/{train.name}/{name}", data, name, len(train), slow=not in_zoo)
+    voxels = isinstance(train, VoxelDataset)
+    recipe = default_recipe(f"fit/{train.name}/{name}", data, name, len(train), voxels=voxels)
     if augment is None:
         return recipe
     spec = augment if isinstance(augment, AugmentSpec) else build(AugmentSpec, augment, "augment")
@@ -544,23 +538,3 @@ def _save_fitted(model: nn.Module, path: Path) -> None:
         save_weights(model, path)  # type: ignore[arg-type]
     else:
         save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
-
-
-@contextmanager
-def _restored_settings() -> Iterator[None]:
-    """Context manager: restores the global options of torch that `prepare_device` sets."""
-    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    tf32 = [switch.allow_tf32 for switch in switches]
-    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    try:
-        with warnings.catch_warnings():
-            yield
-    finally:
-        for switch, value in zip(switches, tf32, strict=True):
-            switch.allow_tf32 = value
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]

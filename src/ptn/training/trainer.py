@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -326,6 +326,26 @@ def prepare_device(precision: Precision) -> None:
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     # costs a tenth of the time, for memory that is written before it is read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+@contextmanager
+def restored_settings() -> Iterator[None]:
+    """Context manager: restores the global options of torch that `prepare_device` sets on exit."""
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    tf32 = [switch.allow_tf32 for switch in switches]
+    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for switch, value in zip(switches, tf32, strict=True):
+            switch.allow_tf32 = value
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

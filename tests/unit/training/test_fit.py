@@ -134,6 +134,7 @@ def test_a_normalization_that_a_model_has_is_kept(model, digits):
         (lambda d: "/nowhere", {}, "nowhere"),
         (lambda d: d, {"augment": {"rotation": 3}}, "did you mean 'rotation_deg'"),
         (lambda d: d, {"settings": {"optimizer.decay": 3}}, "unknown setting"),
+        (lambda d: d, {"settings": {"dropout": 0.3}}, "not a setting of fit"),
         (lambda d: d, {"epochs": 0}, "epochs must be at least 1"),
         (lambda d: d, {"device": "gpu"}, "unknown device"),
     ],

@@ -73,7 +73,8 @@ def test_bad_settings_are_named(recipe, key, value, message):
 @pytest.mark.parametrize("info", list_datasets(), ids=lambda info: info.name)
 def test_every_data_set_has_a_recipe(info):
     recipe = dataset_recipe(info.name)
-    assert recipe.data == DataSpec(info.name, valid="valid" if "valid" in info.splits else None)
+    train = "fit" if "svhn" in info.name else "train"
+    assert recipe.data == DataSpec(info.name, train, valid="valid" if "valid" in info.splits else None)
     assert recipe.selection == ("valid" if recipe.data.valid else "final")
     assert 10 <= recipe.epochs <= 200
     channels, side, *_ = info.shape
@@ -104,7 +105,8 @@ def test_a_folder_of_images_has_a_recipe(photos):
 
 
 @pytest.mark.parametrize(
-    ("model", "message"), [("ptn_x", "did you mean 'ptn_"), ("cylindrical", "cannot be trained on a folder")]
+    ("model", "message"),
+    [("ptn_x", "did you mean 'ptn_"), ("cylindrical", "cannot be trained on a folder"), ("ptn_cnn_b", "ensemble")],
 )
 def test_models_that_cannot_be_trained_on_images_are_refused(photos, model, message):
     with pytest.raises(InputError, match=message):

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from ptn.errors import InputError
-from ptn.training.records import Record, append_records, git_commit, merge_records, read_records, timestamp
+from ptn.training.records import Record, append_records, git_commit, merge_records, read_records
 
 RECORD = Record(
     run="rotmnist/ptn_b/modern+#0",
@@ -99,11 +99,6 @@ def test_a_bad_line_names_the_file_and_the_line(tmp_path, line, message):
     assert f"{path}, line 3: " in str(error.value)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read records from .*none\.jsonl: No such file"):
-        read_records(tmp_path / "none.jsonl")
 
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path):
@@ -234,16 +229,6 @@ def test_merging_adds_only_new_records(tmp_path):
     assert read_records(target) == [kept, averaged, other]
     assert merge_records(target, [one, two]) == 0
     assert read_records(target) == [kept, averaged, other]
-
-
-def test_merging_creates_the_target(tmp_path):
-    append_records(tmp_path / "one.jsonl", numbered(3))
-    assert merge_records(tmp_path / "results" / "all.jsonl", [tmp_path / "one.jsonl"]) == 3
-    assert read_records(tmp_path / "results" / "all.jsonl") == numbered(3)
-
-
-def test_a_timestamp_is_a_valid_start_time():
-    assert replace(RECORD, started=timestamp()).started.endswith("+00:00")
 
 
 def test_the_commit_shows_whether_files_were_changed(tmp_path):

@@ -12,7 +12,7 @@ from ptn.evaluation import evaluate
 from ptn.models.inference import put_channels_last
 from ptn.training import Run, RunData
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import RunFailedError, can_fuse, channel_statistics
+from ptn.training.trainer import can_fuse, channel_statistics
 
 CPU = torch.device("cpu")
 
@@ -175,7 +175,7 @@ def test_a_nan_loss_stops_that_run_only_and_keeps_its_checkpoint(recipe, digits,
     assert outcome.done == [good]
     [(failed, reason)] = outcome.failed
     assert failed is bad
-    assert "not finite at step 6" in reason
+    assert "not finite at step 6 (epoch 2, learning rate 0.00" in reason
     again = Run(recipe, digits, CPU, tmp_path / "bad")
     again.resume()
     assert again.epoch == 1
@@ -189,13 +189,6 @@ def test_a_stop_after_a_nan_loss_keeps_the_last_good_checkpoint(recipe, digits, 
     again = Run(recipe, digits, CPU, tmp_path)
     again.resume()
     assert (again.epoch, again.position) == (1, 0)
-
-
-def test_a_failure_names_step_epoch_and_rate(recipe, digits):
-    run = Run(recipe, digits, CPU)
-    break_at(run, 5)
-    with pytest.raises(RunFailedError, match=r"step 5 \(epoch 2, learning rate 0\.00"):
-        list(run.steps())
 
 
 def test_a_checkpoint_of_another_run_is_refused(recipe, digits, tmp_path):
@@ -220,13 +213,13 @@ def test_a_damaged_checkpoint_is_named(recipe, digits, tmp_path):
         run.resume()
 
 
-@pytest.mark.parametrize(("count", "batch", "message"), [(1, 8, "too few"), (0, 8, "too few")])
-def test_too_few_images_are_refused(recipe, digits, count, batch, message):
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_images_are_refused(recipe, digits, count):
     train_set = Dataset(
         "few", "train", digits.train.images[:count], digits.train.labels[:count], tuple("0123456789")
     )
-    with pytest.raises(InputError, match=message):
-        Run(replace(recipe, batch=batch), RunData(train_set), CPU, network=create_model("ptn_s", image_size=20))
+    with pytest.raises(InputError, match="too few"):
+        Run(recipe, RunData(train_set), CPU, network=create_model("ptn_s", image_size=20))
 
 
 def test_steps_are_fused_only_for_our_networks_on_a_gpu(monkeypatch):
@@ -242,7 +235,5 @@ def test_channels_last_leaves_the_logits_equal():
     volumes = torch.rand(2, 1, 8, 8, 8)
     before = model(volumes)
     put_channels_last(model)
-    image, volume = model.transformer.polar.predictor.body[0].conv.weight, model.classifier.features[1].conv.weight
-    assert image.is_contiguous(memory_format=torch.channels_last)
-    assert volume.is_contiguous(memory_format=torch.channels_last_3d)
+    assert model.classifier.features[1].conv.weight.is_contiguous(memory_format=torch.channels_last_3d)
     assert torch.allclose(model(volumes), before, atol=1e-5)
