@@ -137,7 +137,7 @@ def make_shortcut(first: Layer, x: Tensor) -> Shortcut:
     if first.is_volume and stride > 1:  # the kernel sees the last two axes as one, which has no stride
         rows = padding[0]
         x = x[:, rows : rows + size[0] : stride, ::stride, ::stride].contiguous()
-        padding, size, stride = (0, 0, 0), tuple(x.shape[1:-1]), 1
+        padding, size, stride = (0, 0, 0), first.out_size, 1
     constants = {"HX": size[0], "WX": math.prod(size[1:]), "STRIDE": stride, "PYX": padding[0], "PXX": padding[1]}
     return x, {"CX": first.in_channels, **constants}
 
@@ -147,7 +147,7 @@ _NO_SHORTCUT = {"CX": 0, "HX": 1, "WX": 1, "STRIDE": 1, "PYX": 0, "PXX": 0}
 
 def apply_norm(y: Tensor, norm: Tensor | None, following: Layer | None, shortcut: Shortcut | None = None) -> Tensor:
     """The ReLU of norm(y) plus `shortcut`, or y without a norm, with the padding of the `following` convolution."""
-    padding = following.padding if following else (0, 0)
+    padding = following.padding if following else (0,) * (y.dim() - 2)
     z = _new_padded(y, padding)
     x, constants = shortcut or (y, _NO_SHORTCUT)
     kernels.apply_norm[_programs(z)](
@@ -199,10 +199,10 @@ def relu_backward(dz: Tensor, relu: Relu, rows: int = 0, around: Tensor | None =
     y, norm, joined = relu
     du, (tile, programs) = torch.empty_like(y), _sum_tile(y)
     sums = _new_sums(y, programs)
-    shape = _shape(y, (rows, 0))
+    _, height, *others, channels = y.shape
     kernels.relu_backward[(programs,)](
         dz, dz if around is None else around, y if joined is None else joined, y, norm, du, sums, _pixels(y),
-        C=shape["C"], H=shape["H"], W=shape["W"], PY=rows, AROUND=around is not None, JOINED=joined is not None,
+        C=channels, H=height, W=math.prod(others), PY=rows, AROUND=around is not None, JOINED=joined is not None,
         **tile,
     )  # fmt: skip
     return du, sums
@@ -431,8 +431,7 @@ def _shape(maps: Tensor, padding: tuple[int, ...]) -> dict[str, int]:
 
 def _new_padded(maps: Tensor, padding: tuple[int, ...]) -> Tensor:
     count, *size, channels = maps.shape
-    padded = [n + 2 * p for n, p in zip(size, (*padding, *[0] * len(size)), strict=False)]
-    return maps.new_empty(count, *padded, channels)
+    return maps.new_empty(count, *(n + 2 * p for n, p in zip(size, padding, strict=True)), channels)
 
 
 def _new_sums(maps: Tensor, programs: int) -> Tensor:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ptn import InputError, OriginPredictor, heatmap_centroid
-from ptn.layers import ConvBlock, OriginJitter, centroid, default_predictor, normalize_heatmap
+from ptn.layers import ConvBlock, OriginJitter, default_predictor, normalize_heatmap
+from ptn.layers.origin import centroid
 
 ACTIVATIONS = ["softplus", "linear"]
 
