@@ -67,9 +67,9 @@ def ask():
         received = []
 
         async def receive():
-            if waiting:
-                return waiting.pop(0)
-            await asyncio.sleep(3600)
+            while not waiting:
+                await asyncio.sleep(3600)
+            return waiting.pop(0)
 
         async def send(message):
             received.append(message)
@@ -100,7 +100,7 @@ def run_demo():
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would disturb asyncio.run in other modules
 def browser():
     """Headless Chromium. PTN_BROWSER=required makes its absence a failure instead of a skip."""
     playwright = pytest.importorskip("playwright.sync_api")
