@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-import ptn
 from ptn.data import Dataset
 from ptn.data.augment import AugmentSpec, augment, noise_per_image
 from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
@@ -23,20 +22,6 @@ pytestmark = [
 ]
 
 GPU = torch.device("cuda")
-
-
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
-@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
-def test_polar_sampling_agrees_with_float64_on_the_cpu(mode, padding_mode):
-    images, origin, grid = torch.rand(4, 3, 40, 50), torch.rand(4, 2) * 0.4 - 0.2, ptn.PolarGrid(32, 24)
-    options = {"mode": mode, "padding_mode": padding_mode}
-    ours = ptn.polar_sample(images.to(GPU), origin.to(GPU), grid, **options).cpu().double()
-    assert torch.allclose(ours, ptn.polar_sample(images.double(), origin.double(), grid, **options), atol=1e-4)
-
-
-def test_a_broken_origin_gives_nan():
-    origin = torch.tensor([[torch.nan, 0.0]], device=GPU)
-    assert torch.isnan(ptn.polar_sample(torch.rand(1, 1, 9, 9, device=GPU), origin, ptn.PolarGrid(4, 4))).all()
 
 
 @pytest.fixture(params=["fp32", "bf16"])

@@ -1,4 +1,4 @@
-"""The Triton kernels on a real GPU: float64's numbers, the same bits every time, in CUDA graphs and compiled."""
+"""Geometry on a GPU: the values of float64, reproducible gradients, CUDA graphs, compilation, choice of backend."""
 
 import math
 
@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from ptn import PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
-from ptn.geometry import backend as backends
+from ptn.geometry import sample as module
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 GPU = torch.device("cuda")
 MODES = ["nearest", "bilinear", "bicubic"]
 
 
 def smooth(*shape):
-    """Images of a few waves: what rounding moves across a pixel's edge makes no difference to their slopes."""
+    """Smooth images, whose derivatives do not jump where rounding moves a point to another pixel."""
     y, x = torch.linspace(0, 1, shape[-2])[:, None], torch.linspace(0, 2, shape[-1])
     frequency = 1 + torch.arange(math.prod(shape[:-2])).reshape(*shape[:-2], 1, 1) % 5 / 5
     return torch.sin(frequency * x + y) + torch.cos(frequency * y)
@@ -40,7 +40,7 @@ def test_polar_sampling_agrees_with_float64(kernels_agree, shape, law, mode, pad
         return polar_sample(images, origin, grid, **options, backend=backend)
 
     images = smooth(*shape).to(memory_format=layout)
-    kernels_agree(sample, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
+    kernels_agree(sample, images, *poses(shape[0]), tolerance=1e-4, grad_tolerance=1e-3)
 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
@@ -52,7 +52,7 @@ def test_similarity_warps_agree_with_float64(kernels_agree, shape, mode, padding
         return similarity_warp(images, pose, size=size, mode=mode, padding_mode=padding_mode, backend=backend)
 
     images = smooth(*shape) if len(shape) == 4 else smooth(*shape[:2], *shape[4:1:-1]).permute(0, 1, 4, 3, 2)
-    kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4, slope_tolerance=1e-3)
+    kernels_agree(warp, images, *poses(shape[0]), tolerance=1e-4, grad_tolerance=1e-3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -64,7 +64,7 @@ def test_cylindrical_sampling_agrees_with_float64(kernels_agree, channels, depth
     def sample(volumes, axis, backend):
         return cylindrical_sample(volumes, axis, grid, backend=backend)
 
-    kernels_agree(sample, volumes, poses(3)[0], tolerance=1e-4, slope_tolerance=1e-3)
+    kernels_agree(sample, volumes, poses(3)[0], tolerance=1e-4, grad_tolerance=1e-3)
 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
@@ -79,9 +79,10 @@ def test_nearest_pixels_agree_except_at_rounding_edges(padding_mode):
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, -2.5, 7.0, -9.0])
-def test_at_whole_and_half_pixels_it_decides_as_grid_sample_does(kernels_agree, shift, mode, padding_mode):
+def test_integer_and_half_pixels_round_as_in_grid_sample(kernels_agree, shift, mode, padding_mode):
     def warp(images, shift, backend):
-        return similarity_warp(images, Similarity(shift_px=shift), mode=mode, padding_mode=padding_mode, backend=backend)
+        pose = Similarity(shift_px=shift)
+        return similarity_warp(images, pose, mode=mode, padding_mode=padding_mode, backend=backend)
 
     kernels_agree(warp, torch.rand(1, 1, 4, 8), torch.tensor([[shift, -shift]]), tolerance=1e-5)
 
@@ -99,57 +100,59 @@ def test_half_precision_images_are_read_with_float32_coordinates(kernels_agree, 
     kernels_agree(sample, images, tolerance=2 * torch.finfo(dtype).eps)
 
 
-def test_coordinates_are_as_accurate_as_torchs():
-    grid, origin = PolarGrid(128, 128), torch.tensor([[0.21, -0.13]])
-    ramp = torch.arange(1024.0).expand(1, 1, 768, 1024)
-    exact = polar_sample(ramp.double(), origin.double(), grid, padding_mode="border")
-    ours, torchs = (
-        (polar_sample(ramp.to(GPU), origin.to(GPU), grid, padding_mode="border", backend=backend).cpu() - exact)
-        .abs()
-        .max()
-        for backend in ("triton", "torch")
-    )
-    assert ours <= torchs < 1e-3
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+def test_the_torch_path_agrees_with_float64(mode, padding_mode):
+    images, origin, grid = torch.rand(4, 3, 40, 50), torch.rand(4, 2) * 0.4 - 0.2, PolarGrid(32, 24)
+    options = {"mode": mode, "padding_mode": padding_mode}
+    ours = polar_sample(images.to(GPU), origin.to(GPU), grid, **options, backend="torch").cpu().double()
+    assert torch.allclose(ours, polar_sample(images.double(), origin.double(), grid, **options), atol=1e-4)
 
 
-def test_auto_is_triton_for_what_it_reads():
+def test_auto_takes_triton_for_large_work_on_side_streams_and_in_deterministic_mode():
     images = torch.rand(1, 1, 9, 9, device=GPU)
-    assert backends.uses_triton("auto", images, (4, 4))
-    assert not backends.uses_triton("auto", images.double(), (4, 4))
+    assert not module.uses_triton("auto", images, (4, 4), 17)
+    assert module.uses_triton("auto", images, (4, 4), 16)
+    assert not module.uses_triton("auto", images.double(), (4, 4), 0)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert module.uses_triton("auto", images, (4, 4), 17)
+    torch.use_deterministic_algorithms(True)
+    assert module.uses_triton("auto", images, (4, 4), 17)
 
 
-@pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_a_broken_pose_gives_nan_and_spares_the_others(broken):
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_non_finite_origin_gives_nan_with_triton_and_reads_outside_with_torch(value):
     images = torch.rand(3, 2, 20, 20, device=GPU, requires_grad=True)
-    origin = torch.tensor([[0.1, 0.2], [broken, 0.0], [0.0, -0.1]], device=GPU, requires_grad=True)
-    polar = polar_sample(images, origin, PolarGrid(16, 16))
+    origin = torch.tensor([[0.1, 0.2], [value, 0.0], [0.0, -0.1]], device=GPU, requires_grad=True)
+    polar = polar_sample(images, origin, PolarGrid(16, 16), backend="triton")
     assert torch.isnan(polar[1]).all()
     assert torch.isfinite(polar[[0, 2]]).all()
-    to_images, to_origin = torch.autograd.grad(polar.sum(), (images, origin))
-    assert torch.isfinite(to_images).all()
-    assert (to_images[1] == 0).all()
-    assert (to_origin[1] == 0).all()
+    grad_images, grad_origin = torch.autograd.grad(polar.sum(), (images, origin))
+    assert torch.isfinite(grad_images).all()
+    assert (grad_images[1] == 0).all()
+    assert (grad_origin[1] == 0).all()
+    assert (polar_sample(images, origin, PolarGrid(16, 16), backend="torch")[1] == 0).all()
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("shape", [(200, 1, 96, 96), (16, 64, 64, 64), (50, 1, 28, 28)])
-def test_the_gradient_to_the_origin_has_the_same_bits_every_time(shape, mode):
+def test_the_gradient_of_the_origin_is_reproducible_in_deterministic_mode(shape, mode):
     images = torch.rand(*shape, device=GPU)
     origin = ((torch.rand(shape[0], 2) - 0.5) * 0.4).to(GPU).requires_grad_()
     phase = torch.rand(shape[0]).to(GPU).requires_grad_()
     grid = PolarGrid(shape[-2], shape[-1])
-    torch.use_deterministic_algorithms(True)  # nothing here objects
-    seen = []
+    torch.use_deterministic_algorithms(True)
+    runs = []
     for _ in range(10):
         polar = polar_sample(images, origin, grid, phase=phase, mode=mode)
-        seen.append(torch.autograd.grad(polar.square().sum(), (origin, phase)))
-    assert all(torch.equal(a, b) for again in seen[1:] for a, b in zip(again, seen[0], strict=True))
+        runs.append(torch.autograd.grad(polar.square().sum(), (origin, phase)))
+    assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
 
 
-def test_the_gradient_to_the_images_objects_where_algorithms_are_to_be_deterministic():
+def test_the_gradient_of_the_images_raises_in_deterministic_mode():
     images = torch.rand(1, 1, 9, 9, device=GPU, requires_grad=True)
-    polar = polar_sample(images, torch.zeros(1, 2, device=GPU), PolarGrid(8, 8))
     torch.use_deterministic_algorithms(True)
+    polar = polar_sample(images, torch.zeros(1, 2, device=GPU), PolarGrid(8, 8))
     with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
         polar.sum().backward()
 
@@ -159,12 +162,12 @@ def test_a_captured_graph_replays_on_new_values(to_images):
     grid = PolarGrid(40, 36)
     images = torch.rand(16, 3, 40, 40, device=GPU, requires_grad=to_images)
     origin = torch.zeros(16, 2, device=GPU, requires_grad=True)
-    turn, scale = torch.zeros(16, device=GPU), torch.ones(16, device=GPU)
+    rotation, scale = torch.zeros(16, device=GPU), torch.ones(16, device=GPU)
     inputs = (images, origin) if to_images else (origin,)
 
     def step():
-        warped = similarity_warp(images, Similarity(turn, scale), mode="bicubic")
-        polar = polar_sample(warped, origin, grid, phase=0.3, check_finite=False)
+        warped = similarity_warp(images, Similarity(rotation, scale), mode="bicubic")
+        polar = polar_sample(warped, origin, grid, phase=0.3, check_origin=False)
         return polar.detach(), *torch.autograd.grad(polar.square().sum(), inputs)
 
     stream = torch.cuda.Stream()
@@ -179,7 +182,7 @@ def test_a_captured_graph_replays_on_new_values(to_images):
     with torch.no_grad():
         images.copy_(torch.rand(16, 3, 40, 40))
         origin.copy_(torch.rand(16, 2) * 0.4 - 0.2)
-        turn.copy_(torch.rand(16))
+        rotation.copy_(torch.rand(16))
         scale.copy_(torch.rand(16) + 0.5)
     graph.replay()
     for replayed, eager in zip(captured, step(), strict=True):
@@ -215,9 +218,9 @@ def test_vmap_of_the_gradient():
     def total(image, point):
         return polar_sample(image[None], point[None], grid).square().sum()
 
-    slopes = torch.vmap(torch.func.grad(total, argnums=1))(images, origin.detach())
+    grads = torch.vmap(torch.func.grad(total, argnums=1))(images, origin.detach())
     polar_sample(images, origin, grid).square().sum().backward()
-    assert torch.allclose(slopes, origin.grad, atol=1e-4)
+    assert torch.allclose(grads, origin.grad, atol=1e-4)
 
 
 def test_autocast_leaves_it_alone():
@@ -227,7 +230,7 @@ def test_autocast_leaves_it_alone():
     assert torch.equal(polar, polar_sample(images, origin, PolarGrid(28, 28)))
 
 
-def test_forward_and_backward_to_the_origin_take_little_more_memory_than_the_polar_images():
+def test_triton_needs_little_more_memory_than_the_polar_images():
     images, grid = torch.rand(200, 1, 96, 96, device=GPU), PolarGrid(96, 96)
     origin = torch.zeros(200, 2, device=GPU, requires_grad=True)
     peaks = {}
@@ -250,13 +253,13 @@ def test_images_on_a_gpu_that_is_not_the_current_one():
 
 
 @pytest.mark.filterwarnings("default")
-def test_compiled_inside_a_transform_it_is_torchs():
+def test_a_transform_inside_torch_compile_takes_torch():
     images, origin, grid = torch.rand(2, 1, 12, 10, device=GPU), torch.rand(2, 2, device=GPU) * 0.2, PolarGrid(8, 6)
 
     def total(images, origin):
         return polar_sample(images, origin, grid).square().sum()
 
     torch._dynamo.reset()
-    slope = torch.func.grad(total, argnums=1)
-    compiled = torch.compile(slope, fullgraph=True, backend="aot_eager")
-    assert torch.allclose(compiled(images, origin), slope(images, origin), atol=1e-3)
+    gradient = torch.func.grad(total, argnums=1)
+    compiled = torch.compile(gradient, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(images, origin), gradient(images, origin), atol=1e-3)

@@ -119,7 +119,7 @@ def relative_points(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """Return the points relative to the origin in units of [-1, 1]: (angles, radii, 2), or (N, angles, radii, 2)."""
+    """Return points relative to the origin, in units of [-1, 1]: (angles, radii, 2) or (N, angles, radii, 2)."""
     height, width = size
     x, y = grid.offsets_px(size, phase=phase, dilation=dilation, dtype=dtype, device=device)
     # x and y each contiguous: a CPU adds origins to them several times as fast as to pairs

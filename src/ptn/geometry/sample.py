@@ -86,10 +86,10 @@ def cylindrical_sample(
     backend: Backend = "auto",
     check_origin: bool = True,
 ) -> Tensor:
-    """Return the cylindrical image of each volume around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
+    """Return the cylindrical image of each volume around an axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
-    All z slices share one polar transform. `axis_xy` (N, 2), angles and options are those of `polar_sample` for an
-    image whose rows are y and whose columns are x.
+    The axis is parallel to z; all slices share one polar transform. `axis_xy` (N, 2), angles and options are those
+    of `polar_sample` for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
     return _sample(volumes, axis_xy, grid, phase, dilation, mode, padding_mode, backend, check_origin)
@@ -235,9 +235,9 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
     """Return whether Triton samples `images` (N, C, …) at `size` = (rows, columns) points.
 
     "auto" takes Triton on a GPU under `torch.compile`, on a side stream (where CUDA graphs are warmed up and
-    captured), under `torch.use_deterministic_algorithms` (the backward of `grid_sampler` raises there), and in other
-    eager calls from `minimum` output values on; otherwise torch. The time of a small eager call is that of its
-    launches, which cost torch less. `torch.export` gets torch, so that programs run anywhere.
+    captured), under `torch.use_deterministic_algorithms` (where the backward of `grid_sampler` raises), and in
+    other eager calls from `minimum` output values on; otherwise torch. The time of a small eager call is that of
+    its launches, which cost torch less. `torch.export` gets torch, so that programs run anywhere.
 
     Polar sampling on an H200, microseconds, images 200×1×96×96 | maps 64×64×64×64 (2**21 | 2**24 values):
 
@@ -461,8 +461,8 @@ def _check_origin(origin: Tensor, images: Tensor, check_values: bool) -> None:
     low, high = torch.aminmax(origin.detach())
     if not (low.item() >= -2 and high.item() <= 2):
         index = int((~(origin.abs() <= 2).all(dim=1)).nonzero()[0])
-        kind = "in [-1, 1], not in pixels" if origin[index].isfinite().all() else "finite"
-        raise InputError(f"origin must be {kind}; got {origin[index].tolist()} for image {index}")
+        condition = "in [-1, 1], not in pixels" if origin[index].isfinite().all() else "finite"
+        raise InputError(f"origin must be {condition}; got {origin[index].tolist()} for image {index}")
 
 
 def _check_number(name: str, value: Tensor | float, count: int) -> None:

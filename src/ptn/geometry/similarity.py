@@ -27,7 +27,7 @@ from .sample import (
 
 @dataclass(frozen=True)
 class Similarity:
-    """The map p -> scale·R(rotation)·p + shift_px of pixel positions p = (x, y) measured from the middle of the image.
+    """The map p -> scale·R(rotation)·p + shift_px of positions p = (x, y) in pixels from the middle of the image.
 
     Each field is one value for all images, or a tensor with one value per image.
 
@@ -48,9 +48,7 @@ class Similarity:
         """Return the map that applies `first` and then `self`; also written `self @ first`."""
         x, y = self._rotate_and_scale(*first._shift())
         dx, dy = self._shift()
-        return Similarity(
-            first.rotation + self.rotation, first.scale * self.scale, _as_pair(x + dx, y + dy)
-        )
+        return Similarity(first.rotation + self.rotation, first.scale * self.scale, _as_pair(x + dx, y + dy))
 
     __matmul__ = compose
 
@@ -68,7 +66,8 @@ class Similarity:
         return torch.stack(torch.broadcast_tensors(*entries), dim=-1).unflatten(-1, (2, 3))
 
     def _shift(self) -> tuple[Any, Any]:
-        return self.shift_px.unbind(dim=-1) if isinstance(self.shift_px, Tensor) else self.shift_px
+        x, y = self.shift_px.unbind(dim=-1) if isinstance(self.shift_px, Tensor) else self.shift_px
+        return x, y
 
     def _rotate_and_scale(self, x: Any, y: Any) -> tuple[Any, Any]:
         functions: Any = torch if isinstance(self.rotation, Tensor) else math

@@ -5,12 +5,12 @@ channels. A block is TILE_INNER channels, the third axis of a tile, if channels 
 channel otherwise. Points, taps and weights are computed once for all blocks. Columns are the first axis of a tile,
 because lanes run along it first: a warp reads 8 columns of 4 rows, a compact patch of the image.
 
-The compiler does not move loads across a store, which may alias. So TILES_AT_ONCE tiles or BLOCKS_AT_ONCE blocks are
-loaded before the first of them is stored.
+The compiler does not move loads across a store, which may alias. So TILES_AT_ONCE tiles or BLOCKS_AT_ONCE blocks
+are loaded before the first of them is stored.
 
 The point of (row, column) is center + size·(u, v):
-    - "log", "linear": (u, v) lies at angle(row) + rotation and radius(column); the center is `position`, an origin in
-      [-1, 1], and the size is `scale`;
+    - "log", "linear": (u, v) lies at angle(row) + rotation and radius(column); the center is `position`, an origin
+      in [-1, 1], and the size is `scale`;
     - "plane": (u, v) is (column, row) relative to the middle of the output shifted by `position` pixels, rotated
       back; the center is the middle of the image and the size is 1 / `scale`.
 """
@@ -76,29 +76,11 @@ class Pose(NamedTuple):
 
 @triton.jit
 def sample_kernel(
-    images,
-    out,
-    position,
-    rotation,
-    scale,
-    image_strides,
-    out_strides,
-    pose_strides,
-    shape,
-    channels,
-    LAW: tl.constexpr,
-    MODE: tl.constexpr,
-    TAPS: tl.constexpr,
-    BORDER: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    EVEN: tl.constexpr,
-    TILES_AT_ONCE: tl.constexpr,
-    BLOCKS_AT_ONCE: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-    TILE_INNER: tl.constexpr,
-):
+    images, out, position, rotation, scale, image_strides, out_strides, pose_strides, shape, channels,
+    LAW: tl.constexpr, MODE: tl.constexpr, TAPS: tl.constexpr, BORDER: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILES_AT_ONCE: tl.constexpr, BLOCKS_AT_ONCE: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr,
+):  # fmt: skip
     """out = images at the points; NaN for a sample whose pose is not finite."""
     sample, row = _program_rows(shape, 1, TILE_ROWS, TILE_INNER)
     pose = _pose(position, rotation, scale, pose_strides, sample, shape, LAW)
@@ -135,36 +117,19 @@ def sample_kernel(
                             line += _weight(fractions[2 * tile], j, MODE) * pixel.to(tl.float32)
                         value += _weight(fractions[2 * tile + 1], i, MODE) * line
                     target, here = _output_at(
-                        out, row, column, block + k, channels, out_strides, shape, COLUMNS, BLOCKS, EVEN, TILE_INNER
-                    )
+                        out, row, column, block + k, channels, out_strides, shape,
+                        COLUMNS, BLOCKS, EVEN, TILE_INNER,
+                    )  # fmt: skip
                     tl.store(target, value.to(out.dtype.element_ty), here)
 
 
 @triton.jit
 def image_gradient_kernel(
-    images,
-    grad,
-    position,
-    rotation,
-    scale,
-    image_strides,
-    grad_strides,
-    pose_strides,
-    shape,
-    channels,
-    LAW: tl.constexpr,
-    MODE: tl.constexpr,
-    TAPS: tl.constexpr,
-    BORDER: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    EVEN: tl.constexpr,
-    TILES_AT_ONCE: tl.constexpr,
-    BLOCKS_AT_ONCE: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-    TILE_INNER: tl.constexpr,
-):
+    images, grad, position, rotation, scale, image_strides, grad_strides, pose_strides, shape, channels,
+    LAW: tl.constexpr, MODE: tl.constexpr, TAPS: tl.constexpr, BORDER: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILES_AT_ONCE: tl.constexpr, BLOCKS_AT_ONCE: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr,
+):  # fmt: skip
     """images += gradient of the images, given `grad`, the gradient of the output of `sample_kernel`."""
     sample, row = _program_rows(shape, 1, TILE_ROWS, TILE_INNER)
     pose = _pose(position, rotation, scale, pose_strides, sample, shape, LAW)
@@ -178,8 +143,9 @@ def image_gradient_kernel(
                 column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
                 for k in tl.static_range(BLOCKS_AT_ONCE):
                     source, here = _output_at(
-                        grad, row, column, block + k, channels, grad_strides, shape, COLUMNS, BLOCKS, EVEN, TILE_INNER
-                    )
+                        grad, row, column, block + k, channels, grad_strides, shape,
+                        COLUMNS, BLOCKS, EVEN, TILE_INNER,
+                    )  # fmt: skip
                     grads += (tl.load(source, here, other=0.0),)
             for tile in tl.static_range(TILES_AT_ONCE):
                 column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
@@ -201,32 +167,12 @@ def image_gradient_kernel(
 
 @triton.jit
 def pose_gradient_kernel(
-    images,
-    grad,
-    position,
-    rotation,
-    scale,
-    sums,
-    image_strides,
-    grad_strides,
-    pose_strides,
-    shape,
-    channels,
-    LAW: tl.constexpr,
-    MODE: tl.constexpr,
-    TAPS: tl.constexpr,
-    BORDER: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    EVEN: tl.constexpr,
-    TILES_AT_ONCE: tl.constexpr,
-    BLOCKS_AT_ONCE: tl.constexpr,
-    NUMBERS: tl.constexpr,
-    ROW_TILES: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-    TILE_INNER: tl.constexpr,
-):
+    images, grad, position, rotation, scale, sums, image_strides, grad_strides, pose_strides, shape, channels,
+    LAW: tl.constexpr, MODE: tl.constexpr, TAPS: tl.constexpr, BORDER: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILES_AT_ONCE: tl.constexpr, BLOCKS_AT_ONCE: tl.constexpr,
+    NUMBERS: tl.constexpr, ROW_TILES: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr,
+):  # fmt: skip
     """sums[program] = its part of the gradient of position and, if NUMBERS is 4, of rotation and scale.
 
     A program loops over ROW_TILES tiles, so that one may suffice for a sample.
@@ -259,18 +205,9 @@ def pose_gradient_kernel(
                     points += ((x, y, u, v, tx, ty),)
                     for k in tl.static_range(BLOCKS_AT_ONCE):
                         source, here = _output_at(
-                            grad,
-                            row,
-                            column,
-                            block + k,
-                            channels,
-                            grad_strides,
-                            shape,
-                            COLUMNS,
-                            BLOCKS,
-                            EVEN,
-                            TILE_INNER,
-                        )
+                            grad, row, column, block + k, channels, grad_strides, shape,
+                            COLUMNS, BLOCKS, EVEN, TILE_INNER,
+                        )  # fmt: skip
                         grads += (tl.load(source, here, other=0.0),)
                         offset, _ = _block(block + k, channels, image_strides, BLOCKS, TILE_INNER)
                         for i in tl.static_range(TAPS):
@@ -320,7 +257,9 @@ def pose_gradient_kernel(
 
 
 @triton.jit
-def split_channels_kernel(interleaved, separate, PIXELS, CHANNELS, TILE_PIXELS: tl.constexpr, TILE_CHANNELS: tl.constexpr):
+def split_channels_kernel(
+    interleaved, separate, PIXELS, CHANNELS, TILE_PIXELS: tl.constexpr, TILE_CHANNELS: tl.constexpr,
+):  # fmt: skip
     """separate (N, CHANNELS, PIXELS) = interleaved (N, PIXELS, CHANNELS), one tile per program."""
     across = tl.cdiv(CHANNELS, TILE_CHANNELS)
     pixel = (tl.program_id(0) // across * TILE_PIXELS + tl.arange(0, TILE_PIXELS))[:, None]
@@ -368,18 +307,9 @@ def _block(index, channels, strides, BLOCKS: tl.constexpr, TILE_INNER: tl.conste
 
 @triton.jit
 def _output_at(
-    out,
-    row,
-    column,
-    block,
-    channels,
-    strides,
-    shape,
-    COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    EVEN: tl.constexpr,
-    TILE_INNER: tl.constexpr,
-):
+    out, row, column, block, channels, strides, shape,
+    COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILE_INNER: tl.constexpr,
+):  # fmt: skip
     """Pointers to the values of a tile in the output, and a mask of those that exist."""
     offset, exists = _block(block, channels, strides, BLOCKS, TILE_INNER)
     here = (row < shape.rows) & (column < COLUMNS)

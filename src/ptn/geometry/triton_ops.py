@@ -143,7 +143,8 @@ def sample_grad_images(
     alert_not_deterministic("the gradient of the images of polar_sample and similarity_warp with backend 'triton'")
     points = Points(law, rows, columns, start, step, mode, padding_mode)
     vectors = channels_last or (len(shape) == 4 and shape[1] >= MIN_INTERLEAVED)
-    sums = torch.empty(shape, dtype=torch.float32, device=grad.device, memory_format=_memory_format(vectors)).zero_()
+    layout = _memory_format(vectors)
+    sums = torch.empty(shape, dtype=torch.float32, device=grad.device, memory_format=layout).zero_()
     _launch("image_gradient", sums, grad, (position, rotation, scale), points, vectors)
     if not vectors or channels_last:
         return sums.to(grad.dtype)
@@ -202,15 +203,8 @@ def _empty_output(
     )
 
 
-def _empty_images(
-    grad: Tensor,
-    position: Tensor,
-    rotation: Tensor | None,
-    scale: Tensor | None,
-    shape: list[int],
-    channels_last: bool,
-    *points: Any,
-) -> Tensor:
+def _empty_images(grad: Tensor, *arguments: Any) -> Tensor:
+    shape, channels_last = arguments[3:5]
     return torch.empty(shape, dtype=grad.dtype, device=grad.device, memory_format=_memory_format(channels_last))
 
 
@@ -273,7 +267,7 @@ Pose = tuple[Tensor, Tensor | None, Tensor | None]
 def _launch(
     name: str, images: Tensor, out: Tensor, pose: Pose, points: Points, vectors: bool, *sums: Tensor
 ) -> None:
-    """Launch a kernel that reads or writes `images` and `out`; `vectors` means that it takes channels as vectors."""
+    """Launch a kernel on `images` and `out`; with `vectors` it loads and stores channels as vectors."""
     plan = _plan(name, images, out, pose, points, vectors)
     if 0 in plan.programs:
         return

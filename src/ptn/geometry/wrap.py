@@ -44,7 +44,7 @@ def wrap_angle(x: Tensor, amount: tuple[int, int]) -> Tensor:
         return x
     if 0 <= before <= angles and 0 <= after <= angles:
         if x.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            return _RepeatRows.apply(x, before, after)  # type: ignore[no-untyped-call, no-any-return]
+            return _RepeatRows.apply(x, before, after)  # type: ignore[no-untyped-call]
         return _repeat_rows(x, before, after)
     rows = torch.arange(-before, angles + after, device=x.device) % angles
     return x.index_select(2, rows)

@@ -35,7 +35,9 @@ def test_compose_and_inverse_are_those_of_the_matrices(first, second):
     tensors = per_image(second, first) @ per_image(first, second)
     assert tensors.matrix().shape == (2, 2, 3)
     assert torch.allclose(homogeneous(tensors)[0], composed, atol=1e-4)
-    assert torch.allclose(homogeneous(per_image(first, second).inverse())[1], homogeneous(second.inverse()), atol=1e-4)
+    assert torch.allclose(
+        homogeneous(per_image(first, second).inverse())[1], homogeneous(second.inverse()), atol=1e-4
+    )
 
 
 def test_numbers_and_tensors_mix():
