@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import changes, check
+from ..config import build, changes, check
 from ..data.augment import AugmentSpec
 from ..data.catalog import dataset_info
 from ..data.folder import list_images
@@ -149,8 +149,9 @@ class Recipe:
 
     @property
     def sha256(self) -> str:
-        """Hash of the settings of training, as in `changes`; a new setting leaves it as it is."""
-        return hashlib.sha256(json.dumps(self.changes(), sort_keys=True).encode()).hexdigest()
+        """Hash of `changes`: of the settings of training. A setting that is added later does not change it."""
+        settings = build(Recipe, {"name": "", **self.changes()}).changes()  # 1 and 1.0 are the same rate
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 _IN_RECORDS = ("name", "seed", "evaluations")

@@ -28,6 +28,7 @@ def test_the_configuration_of_a_record_builds_the_recipe_again(recipe):
 def test_the_hash_depends_on_training_alone(recipe):
     same = replace(recipe, name="other", seed=7, evaluations=(EvaluationSpec("a", rotations=8),))
     assert same.sha256 == recipe.sha256
+    assert replace(recipe, augment=replace(recipe.augment, rotation_deg=180)).sha256 == recipe.sha256  # not 180.0
     others = [
         override(recipe, {key: value})
         for key, value in {
