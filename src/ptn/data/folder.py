@@ -58,7 +58,7 @@ def load_folder(
     sides = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
     valid = len(sides) == 2 and all(isinstance(side, Integral) and side > 0 for side in sides)
     check("image_size", image_size, valid, "a positive integer, or height and width")
-    height, width = sides
+    height, width = map(int, sides)
     check("channels", channels, channels in (None, 1, 3), "1 or 3")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     valid = min(fractions.values()) >= 0 and sum(fractions.values()) < 1

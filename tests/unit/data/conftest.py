@@ -1,11 +1,10 @@
-"""What the tests of data share: a store of their own, and the real data where there is any."""
+"""Fixtures for the tests of data: an empty store, real data, a writer of digitStruct files."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,17 +12,14 @@ import pytest
 Photos = dict[str, list[tuple[float, ...]]]
 
 
-@dataclass(frozen=True)
-class Store:
-    """The folders of a store that only one test uses."""
-
+class Store(NamedTuple):
     data: Path
     cache: Path
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An empty data folder and an empty cache, which `ptn.data.store` uses during the test."""
+    """An empty data folder and an empty cache."""
     folders = Store(tmp_path / "data", tmp_path / "cache")
     folders.data.mkdir()
     monkeypatch.setenv("PTN_DATA", str(folders.data))
@@ -33,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache for tests of real data, shared by them and removed at the end (decoded sets are large)."""
+    """A cache shared by the tests of one session, removed at the end because generated sets are large."""
     folder = tmp_path_factory.mktemp("cache")
     yield folder
     shutil.rmtree(folder)
@@ -41,12 +37,12 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def real_data(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of real data that `PTN_DATA` names; without it the test is skipped."""
-    named = os.environ.get("PTN_DATA", "").split(os.pathsep)[0]
-    if not named:
-        pytest.skip("PTN_DATA is not set: no real data to test on")
+    """The folder of real data in `PTN_DATA`, or a skip."""
+    folder = os.environ.get("PTN_DATA", "").split(os.pathsep)[0]
+    if not folder:
+        pytest.skip("PTN_DATA is not set: no real data")
     monkeypatch.setenv("PTN_CACHE", str(session_cache))
-    return Path(named)
+    return Path(folder)
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
+"""Voxelization: exact shapes, symmetries, and agreement with the packed voxels of real meshes."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.data import voxelize as voxelizer
-from ptn.data.formats.mesh import read_mesh
-from ptn.data.voxelize import _points, each_mesh, voxelize, voxelize_packed
+from ptn.data.meshes import read_mesh
+from ptn.data.voxelize import _points, voxelize, voxelize_packed
 from ptn.errors import InputError
 
 ndimage = pytest.importorskip("scipy.ndimage")
@@ -54,12 +56,12 @@ def dilated(grid):
 
 
 @pytest.mark.parametrize("size", [32, 64])
-def test_sphere_has_the_volume_and_radius_of_its_ball(size):
+def test_a_sphere_has_the_volume_and_radius_of_its_ball(size):
     radius = 15 / 16 * size / 2
     grid = voxelize(*sphere(), size=size, occupancy="solid")
     assert grid.dtype == np.bool_
-    centres = np.indices(grid.shape) + 0.5 - size / 2
-    distance = np.linalg.norm(centres, axis=0)
+    centers = np.indices(grid.shape) + 0.5 - size / 2
+    distance = np.linalg.norm(centers, axis=0)
     assert grid[distance < radius - 1].all()
     assert not grid[distance > radius + 1].any()
     volume = 4 / 3 * np.pi * radius**3
@@ -75,7 +77,7 @@ def test_surface_of_a_sphere_is_a_thin_closed_shell():
     assert ndimage.label(~surface)[1] == 2
 
 
-def test_cube_fills_the_box_its_corners_reach():
+def test_a_cube_fills_its_box():
     # The corners lie at horizontal distance 15: a cube of side 15·√2 = 21.2 voxels, 10.6 to either side.
     surface, solid = (voxelize(*box(1, 1, 1), occupancy=kind) for kind in ("surface", "solid"))
     expected = np.zeros((32, 32, 32), dtype=np.bool_)
@@ -86,7 +88,7 @@ def test_cube_fills_the_box_its_corners_reach():
     np.testing.assert_array_equal(surface, expected & ~inside)
 
 
-def test_tall_shape_is_limited_by_its_height():
+def test_a_tall_shape_is_limited_by_its_height():
     grid = voxelize(*box(1, 1, 10))
     x, y, z = (np.flatnonzero(grid.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1)))
     assert (z[0], z[-1]) == (1, 31)  # -15 and 15 from the middle, floor(coordinate + 16)
@@ -103,25 +105,25 @@ def test_axes_are_x_y_z():
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_no_rotation_about_z_takes_a_voxel_out_of_the_grid(size, seed):
-    centres = np.argwhere(voxelize(*soup(seed), size=size)) + 0.5 - size / 2
+    centers = np.argwhere(voxelize(*soup(seed), size=size)) + 0.5 - size / 2
     reach = 15 / 16 * size / 2
-    assert np.hypot(centres[:, 0], centres[:, 1]).max() < reach + np.sqrt(0.5) < size / 2
-    assert abs(centres[:, 2]).max() < reach + 0.51
+    assert np.hypot(centers[:, 0], centers[:, 1]).max() < reach + np.sqrt(0.5) < size / 2
+    assert abs(centers[:, 2]).max() < reach + 0.51
 
 
 @pytest.mark.parametrize("occupancy", ["surface", "solid"])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31))
-def test_quarter_turn_of_the_mesh_turns_the_voxels(occupancy, seed):
+def test_a_rotation_by_90_degrees_rotates_the_voxels(occupancy, seed):
     vertices, faces = soup(seed)
-    turned = vertices[:, [1, 0, 2]] * (-1, 1, 1)  # (x, y) -> (-y, x)
+    rotated = vertices[:, [1, 0, 2]] * (-1, 1, 1)  # (x, y) -> (-y, x)
     grid = voxelize(vertices, faces, occupancy=occupancy)
-    np.testing.assert_array_equal(voxelize(turned, faces, occupancy=occupancy), grid.transpose(1, 0, 2)[::-1])
+    np.testing.assert_array_equal(voxelize(rotated, faces, occupancy=occupancy), grid.transpose(1, 0, 2)[::-1])
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31))
-def test_direction_order_and_repetition_of_faces_do_not_matter(seed):
+def test_orientation_order_and_duplicates_of_faces_do_not_matter(seed):
     vertices, faces = soup(seed)
     rng = np.random.default_rng(seed)
     changed = rng.permuted(np.concatenate([faces, faces[::2]]), axis=1)
@@ -130,7 +132,7 @@ def test_direction_order_and_repetition_of_faces_do_not_matter(seed):
     )
 
 
-def test_place_and_uniform_scale_do_not_matter():
+def test_position_and_scale_do_not_matter():
     vertices, faces = sphere(12, 20)
     np.testing.assert_array_equal(
         voxelize(vertices * 1024 - (512, 0, 64), faces, size=64), voxelize(vertices, faces, size=64)
@@ -150,7 +152,7 @@ def test_surface_and_solid_together_are_the_two_of_them(size):
     np.testing.assert_array_equal(voxelize(*sphere(), size=size, occupancy="surface+solid"), apart)
 
 
-def test_open_box_has_no_inside():
+def test_an_open_box_has_no_inside():
     vertices, faces = box(1, 1, 1)
     lid = (vertices[faces][..., 2] == 1).all(axis=1)
     np.testing.assert_array_equal(
@@ -171,10 +173,10 @@ def test_no_point_of_a_triangle_is_far_from_a_sample(seed, thin):
 
 
 @pytest.mark.parametrize("points", [1, 1000, 10**9])
-def test_bounding_the_memory_changes_nothing(monkeypatch, points):
+def test_the_size_of_chunks_does_not_matter(monkeypatch, points):
     mesh = soup(7)
     expected = voxelize(*mesh, size=64)
-    monkeypatch.setattr(voxelizer, "POINTS_AT_ONCE", points)
+    monkeypatch.setattr(voxelizer, "_POINTS_PER_CHUNK", points)
     np.testing.assert_array_equal(voxelize(*mesh, size=64), expected)
 
 
@@ -188,7 +190,7 @@ def test_packed_grids_are_the_grids_in_packbits_order():
             np.testing.assert_array_equal(bits, voxelize(*mesh, size=size, occupancy=occupancy))
 
 
-def test_small_grid_is_the_large_one_pooled():
+def test_the_small_grid_is_the_large_one_pooled():
     mesh = sphere(20, 30)
     eighths = [voxelize(*mesh, size=64, occupancy=kind) for kind in ("surface", "solid")]
     surface, solid = (grid.reshape(32, 2, 32, 2, 32, 2).sum(axis=(1, 3, 5)) for grid in eighths)
@@ -197,72 +199,25 @@ def test_small_grid_is_the_large_one_pooled():
 
 
 @pytest.mark.parametrize(
-    ("vertices", "faces", "complaint"),
+    ("vertices", "faces", "words"),
     [
         (np.zeros((3, 2)), [[0, 1, 2]], r"not \(3, 2\)"),
-        (np.zeros((3, 3)), np.zeros((0, 3), dtype=int), "no faces"),
-        (np.zeros((3, 3)), [[0, 1, 3]], "0 to 2"),
-        (np.zeros((3, 3)), [[0, 1, -1]], "0 to 2"),
-        (np.zeros((3, 3)), [[0.0, 1.0, 2.0]], "0 to 2"),
-        (np.ones((3, 3)), [[0, 1, 2]], "reach 0 from its middle"),
+        (np.zeros((3, 3)), np.zeros((0, 3), dtype=int), r"\(0, 3\)"),
+        (np.ones((3, 3)), [[0, 1, 2]], "cannot be scaled"),
         (np.diag([1.0, np.nan, 1.0]), [[0, 1, 2]], "not finite"),
         (np.diag([1.0, np.inf, 1.0]), [[0, 1, 2]], "not finite"),
     ],
 )
-def test_what_is_no_mesh_is_refused(vertices, faces, complaint):
-    with pytest.raises(InputError, match=complaint):
+def test_arrays_that_are_not_a_mesh_are_refused(vertices, faces, words):
+    with pytest.raises(InputError, match=words):
         voxelize(vertices, faces)
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(InputError, match="size 32 or 64, not 48"):
+    with pytest.raises(InputError, match="size must be 32 or 64"):
         voxelize(*box(1, 1, 1), size=48)
     with pytest.raises(InputError, match="did you mean 'solid'"):
         voxelize(*box(1, 1, 1), occupancy="solids")
-
-
-def write_off(path, vertices, faces):
-    lines = [" ".join(map(repr, row)) for row in vertices.tolist()]
-    lines += ["3 " + " ".join(map(str, row)) for row in faces.tolist()]
-    path.write_text("\n".join([f"OFF\n{len(vertices)} {len(faces)} 0", *lines]))
-    return path
-
-
-def read_solid(path):
-    return voxelize(*read_mesh(path), occupancy="solid")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_files_are_voxelised_in_order_with_progress(tmp_path, workers):
-    meshes = [box(1, 1, height) for height in range(1, 13)]
-    paths = [str(write_off(tmp_path / f"{row}.off", *mesh)) for row, mesh in enumerate(meshes)]
-    told = []
-    made = dict(each_mesh(read_solid, paths, workers=workers, progress=lambda *counts: told.append(counts)))
-    assert told == [(done, 12) for done in range(1, 13)]
-    assert list(made) == list(range(12))
-    np.testing.assert_array_equal(list(made.values()), [voxelize(*mesh, occupancy="solid") for mesh in meshes])
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_bad_files_are_told_together_after_the_others(tmp_path, workers):
-    paths = [write_off(tmp_path / f"{row}.off", *box(1, 1, 1)) for row in range(4)]
-    names = [str(path) for path in paths]
-    paths[1].write_text("OFF\n8 12 0\n")
-    write_off(paths[2], np.ones((3, 3)), np.array([[0, 1, 2]]))
-    told = []
-    with pytest.raises(InputError) as raised:
-        list(each_mesh(read_solid, names, workers=workers, progress=lambda *counts: told.append(counts)))
-    message = str(raised.value)
-    assert message.startswith("2 of 4 meshes cannot be voxelised: ")
-    assert str(paths[1]) in message
-    assert str(paths[2]) in message
-    assert "\n" not in message
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_faults_in_the_program_are_not_taken_for_bad_files():
-    with pytest.raises(ZeroDivisionError):
-        list(each_mesh(lambda name: 1 / 0, ["a"], workers=1))
 
 
 def test_real_meshes_agree_with_the_packed_voxels(real_data):

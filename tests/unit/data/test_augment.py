@@ -1,0 +1,166 @@
+"""Augmentation is exactly what the random numbers say."""
+
+import math
+
+import pytest
+import torch
+
+from ptn import InputError, Similarity, similarity_warp
+from ptn.data.augment import AugmentSpec, augment, noise_per_image
+
+GEOMETRY = ("rotation", "scale", "x", "y")
+SHAPE = (*GEOMETRY, "flip", "stretch", "z")
+COLOR = (*GEOMETRY, "brightness", "contrast", "saturation", "invert", "cut_x", "cut_y")
+
+
+def neutral(names, count=1, **values):
+    """Noise that changes nothing, except for the named numbers."""
+    noise = torch.full((count, len(names)), 0.5)
+    for name, value in values.items():
+        noise[:, names.index(name)] = torch.as_tensor(value)
+    return noise
+
+
+def test_the_middle_of_the_noise_changes_nothing():
+    spec = AugmentSpec(rotation_deg=180, scale=(0.5, 2), shift_px=3, brightness=0.4, contrast=0.5, saturation=0.5)
+    images = torch.rand(2, 3, 9, 9)
+    assert torch.allclose(augment(images, neutral(COLOR, 2), spec), images, atol=1e-5)
+    assert spec.active
+    assert not AugmentSpec(mode="bicubic", padding_mode="border").active
+
+
+def test_noise_is_rotation_log_scale_and_shift():
+    images = torch.rand(1, 2, 16, 16)
+    spec = AugmentSpec(
+        rotation_deg=90, scale=(0.5, 2.0), shift_px=4, mode="bicubic", crop_px=10, padding_mode="border"
+    )
+    out = augment(images, torch.tensor([[1.0, 0.25, 0.0, 0.75]]), spec)
+    pose = Similarity(math.pi / 2, 2**-0.5, (-4.0, 2.0))
+    expected = similarity_warp(images, pose, size=(10, 10), mode="bicubic", padding_mode="border")
+    assert torch.allclose(out, expected, atol=1e-5)
+
+
+def test_volumes_rotate_about_z():
+    volumes = torch.rand(1, 1, 8, 8, 3)
+    out = augment(volumes, neutral(GEOMETRY, rotation=1.0), AugmentSpec(rotation_deg=90))
+    assert torch.allclose(out, volumes.rot90(1, (2, 3)), atol=1e-5)
+
+
+def test_half_of_the_images_are_flipped_along_x():
+    noise = neutral(SHAPE, 2, flip=[0.2, 0.7])
+    for shape, axis in (((2, 3, 5, 6), 3), ((2, 2, 6, 5, 4), 2)):
+        images = torch.rand(shape)
+        out = augment(images, noise, AugmentSpec(mirror=True))
+        assert torch.allclose(out[0], images[0].flip(axis - 1), atol=1e-5)
+        assert torch.allclose(out[1], images[1], atol=1e-5)
+
+
+def test_volumes_are_scaled_and_shifted_along_z():
+    z = torch.arange(33.0) - 16
+    volumes = torch.exp(-((z - 2) ** 2) / 18).expand(1, 1, 4, 4, 33)
+    spec = AugmentSpec(z_scale=(0.8, 1.25), z_shift_px=3)
+    out = augment(volumes, neutral(SHAPE, stretch=1.0, z=0.0), spec)
+    assert torch.allclose(out[0, 0, 1, 1], torch.exp(-(((z + 3) / 1.25 - 2) ** 2) / 18), atol=0.02)
+    assert torch.allclose(augment(volumes, neutral(SHAPE), spec), volumes, atol=1e-5)
+    shifted = augment(torch.ones(1, 1, 2, 2, 8), neutral(SHAPE, z=1.0), AugmentSpec(z_shift_px=3))
+    assert torch.allclose(shifted[0, 0, 0, 0], torch.tensor([0.0, 0, 0, 1, 1, 1, 1, 1]))
+
+
+def test_images_are_stretched_along_x_as_by_bicubic_interpolation():
+    images = torch.rand(1, 1, 4, 12)
+    spec = AugmentSpec(stretch=(1.0, 2.0), mode="bicubic")
+    out = augment(images, neutral(SHAPE, stretch=1.0), spec)
+    wide = torch.nn.functional.interpolate(images, size=(4, 24), mode="bicubic", align_corners=False)
+    assert torch.allclose(out[..., 1:-1], wide[..., 7:17], atol=1e-5)
+
+
+def test_jitter_drops_its_share_of_voxels_in_all_channels():
+    volumes = torch.ones(2, 2, 16, 16, 16)
+    dropped = torch.rand(2, 16**3)
+    out = augment(volumes, torch.cat((neutral(SHAPE, 2), dropped), dim=1), AugmentSpec(jitter=0.3))
+    assert torch.equal(out[:, 0], out[:, 1])
+    assert torch.allclose(out[:, 0], (dropped >= 0.3).float().view(2, 16, 16, 16), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"rotation_deg": 180.0, "crop_px": 4}, 4),
+        ({"mirror": True}, 7),
+        ({"z_shift_px": 1.0}, 7),
+        ({"z_scale": (0.9, 1.1), "jitter": 0.1}, 7 + 512),
+        ({"brightness": 0.1}, 10),
+        ({"stretch": (0.9, 1.1), "cutout_px": 3}, 13),
+    ],
+)
+def test_only_active_options_consume_random_numbers(options, count):
+    assert noise_per_image((2, 8, 8, 8), AugmentSpec(**options)) == count
+
+
+# Color
+
+
+def test_brightness_is_added_and_clamped():
+    out = augment(
+        torch.full((2, 1, 4, 4), 0.7), neutral(COLOR, 2, brightness=[1.0, 0.0]), AugmentSpec(brightness=0.4)
+    )
+    assert torch.allclose(out[:, 0, 1, 1], torch.tensor([1.0, 0.3]), atol=1e-5)
+
+
+def test_contrast_is_about_the_mean_of_the_image():
+    images = torch.tensor([0.4, 0.6]).view(1, 1, 1, 2)
+    out = augment(images, neutral(COLOR, contrast=1.0), AugmentSpec(contrast=0.5))
+    assert torch.allclose(out.flatten(), torch.tensor([0.35, 0.65]), atol=1e-5)
+
+
+def test_without_saturation_colors_become_gray_of_the_same_luma():
+    images = torch.tensor([1.0, 0.5, 0.0]).view(1, 3, 1, 1)
+    out = augment(images, neutral(COLOR, saturation=0.0), AugmentSpec(saturation=1.0))
+    assert torch.allclose(out.flatten(), torch.tensor(0.299 + 0.587 / 2), atol=1e-5)
+    gray = augment(images[:, :1], neutral(COLOR, saturation=0.0), AugmentSpec(saturation=1.0))
+    assert torch.allclose(gray, images[:, :1], atol=1e-5)
+
+
+def test_a_share_of_the_images_is_inverted():
+    images = torch.rand(2, 3, 4, 4)
+    out = augment(images, neutral(COLOR, 2, invert=[0.1, 0.9]), AugmentSpec(invert=0.2))
+    assert torch.allclose(out[0], 1 - images[0], atol=1e-5)
+    assert torch.allclose(out[1], images[1], atol=1e-5)
+
+
+def test_a_square_is_cut_out_of_all_channels_and_may_cross_the_border():
+    noise = neutral(COLOR, 2, cut_x=[0.5, 0.0], cut_y=[0.5, 0.99])
+    out = augment(torch.zeros(2, 3, 9, 12), noise, AugmentSpec(cutout_px=4))
+    expected = torch.zeros(2, 9, 12)
+    expected[0, 2:6, 4:8] = 0.5
+    expected[1, 6:9, 0:2] = 0.5
+    assert torch.equal(out, expected[:, None].expand_as(out))
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "names"),
+    [
+        ({"stretch": (0.8, 1.25)}, (1, 1, 8, 8, 8), SHAPE),
+        ({"z_shift_px": 1.0}, (1, 1, 8, 8), SHAPE),
+        ({"invert": 0.5}, (1, 1, 8, 8, 8), COLOR),
+    ],
+)
+def test_options_for_images_and_for_volumes_are_not_mixed(options, shape, names):
+    with pytest.raises(InputError, match="got shape"):
+        augment(torch.rand(shape), neutral(names), AugmentSpec(**options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale": (2.0, 1.0)},
+        {"stretch": (0.0, 1.0)},
+        {"jitter": 1.0},
+        {"contrast": 1.5},
+        {"crop_px": 0},
+        {"mode": "x"},
+    ],
+)
+def test_impossible_options_are_named(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        AugmentSpec(**options)

@@ -1,0 +1,88 @@
+"""Dataset and VoxelDataset: indexing, subsets, hold-out, concatenation."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from ptn import InputError
+from ptn.data import Dataset, VoxelDataset
+from ptn.data.dataset import concatenate, hold_out, subset, unpack_voxels
+
+
+def make(split, values, **meta):
+    images = torch.tensor(values, dtype=torch.uint8)[:, None, None, None]
+    classes = tuple(map(str, range(50)))
+    return Dataset("toy", split, images, torch.tensor(values), classes, {"source": "x", "sha256": split, **meta})
+
+
+def make_voxels(split, grids):
+    meta = {"source": "x", "sha256": split}
+    return VoxelDataset("toy", split, grids, 8, torch.zeros(len(grids)).long(), ("a",), meta)
+
+
+def test_a_data_loader_reads_floats_and_labels():
+    images, labels = next(iter(DataLoader(make("train", [0, 45, 3]), batch_size=3)))
+    torch.testing.assert_close(images.flatten(), torch.tensor([0, 45 / 255, 3 / 255]))
+    assert labels.tolist() == [0, 45, 3]
+
+
+def test_iteration_ends_after_the_last_sample():
+    assert [label for _, label in make("train", [4, 2])] == [4, 2]
+    volumes = make_voxels("train", torch.full((2, 64), 255, dtype=torch.uint8))
+    (volume, label), *rest = list(volumes)
+    assert (volume.shape, float(volume.min()), label, len(rest)) == ((1, 8, 8, 8), 1.0, 0, 1)
+
+
+def test_voxels_unpack_in_the_order_of_packbits():
+    grids = np.random.default_rng(0).integers(0, 2, (3, 2, 8, 8, 8), dtype=np.uint8)
+    packed = torch.from_numpy(np.packbits(grids.reshape(3, -1), axis=1))
+    assert np.array_equal(unpack_voxels(packed, 8), grids)
+    dataset = VoxelDataset("toy", "test", packed, 8, torch.zeros(3).long(), ("a",))
+    assert dataset.channels == 2
+    assert np.array_equal(dataset.images, grids)
+
+
+@pytest.mark.parametrize(
+    "labels", [torch.tensor([0]), torch.tensor([0.0, 1.0]), torch.tensor([0, 2]), torch.tensor([-1, 0])]
+)
+def test_labels_that_do_not_fit_are_refused(labels):
+    with pytest.raises(InputError, match="labels"):
+        Dataset("toy", "train", torch.zeros(2, 1, 4, 4, dtype=torch.uint8), labels, ("a", "b"))
+
+
+def test_a_subset_keeps_the_metadata_of_its_samples_in_order():
+    whole = make("train", [2, 1, 0], names=["p", "q", "r"], pose=torch.arange(3), width=7)
+    part = subset(whole, torch.tensor([2, 0]), split="valid")
+    assert (part.split, part.labels.tolist(), part.images.flatten().tolist()) == ("valid", [0, 2], [0, 2])
+    assert (part.meta["names"], part.meta["pose"].tolist(), part.meta["width"]) == (["r", "p"], [2, 0], 7)
+    hashes = {whole.meta["sha256"], part.meta["sha256"], subset(whole, torch.tensor([0, 2])).meta["sha256"]}
+    assert len(hashes) == 3
+    grids = torch.arange(3 * 128, dtype=torch.uint8).reshape(3, 128)
+    assert torch.equal(subset(make_voxels("test", grids), torch.tensor([1])).packed, grids[1:2])
+
+
+def test_hold_out_partitions_the_samples_by_seed():
+    whole = make("train", list(range(50)))
+    kept, held_out = hold_out(whole, 10, seed=1)
+    assert (kept.split, len(kept), held_out.split, len(held_out)) == ("train", 40, "valid", 10)
+    assert torch.cat((kept.labels, held_out.labels)).sort().values.tolist() == list(range(50))
+    assert held_out.labels.tolist() != list(range(40, 50))
+    assert torch.equal(hold_out(whole, 10, seed=1)[1].labels, held_out.labels)
+    assert not torch.equal(hold_out(whole, 10, seed=2)[1].labels, held_out.labels)
+    for count in (0, 50):
+        with pytest.raises(InputError, match="hold_out"):
+            hold_out(whole, count, seed=0)
+
+
+def test_concatenation_joins_metadata_per_sample_and_keeps_what_agrees():
+    first = make("train", [0, 1], seed=3, names=["p", "q"], pose=torch.tensor([1.0, 2.0]), width=7)
+    second = make("valid", [2], seed=3, names=["r"], pose=torch.tensor([3.0]), width=8)
+    both = concatenate([first, second])
+    assert (both.split, both.labels.tolist()) == ("train+valid", [0, 1, 2])
+    assert both.images.flatten().tolist() == [0, 1, 2]
+    assert (both.meta["names"], both.meta["pose"].tolist(), both.meta["seed"]) == (["p", "q", "r"], [1, 2, 3], 3)
+    assert "width" not in both.meta
+    assert both.meta["sha256"] != concatenate([second, first]).meta["sha256"]
+    grids = torch.arange(3 * 64, dtype=torch.uint8).reshape(3, 64)
+    assert torch.equal(concatenate([make_voxels("train", grids[:2]), make_voxels("test", grids[2:])]).packed, grids)

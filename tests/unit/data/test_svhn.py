@@ -1,0 +1,346 @@
+"""SVHN from each of its sources, upright and rotated."""
+
+import io
+import math
+import tarfile
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+from PIL import Image
+
+from ptn.data.svhn import cut_tile, load_svhn, read_crops, read_digit_struct, validation_mask
+from ptn.errors import InputError
+
+COUNT = 70  # more than one row of an atlas
+RANDOM = np.random.default_rng(0)
+LABELS = RANDOM.integers(0, 10, COUNT).astype(np.uint8)
+CROPS = RANDOM.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+PHOTOS = {
+    "1.png": [(33.0, 17.0, 16.0, 32.0, 10.0)],
+    "2.png": [(41.0, 21.0, 20.0, 16.0, 6.0), (1.0, 1.0, 32.0, 32.0, 3.0)],
+}
+
+
+def write_atlas(store, tiles, *, split="train", labels=LABELS):
+    """Write tiles (N, 48, 48, 3) as an atlas of 64 columns."""
+    folder = store.data / "svhn"
+    folder.mkdir(exist_ok=True)
+    rows = math.ceil(len(tiles) / 64)
+    grid = np.zeros((rows * 64, 48, 48, 3), dtype=np.uint8)
+    grid[: len(tiles)] = tiles
+    pixels = grid.reshape(rows, 64, 48, 48, 3).transpose(0, 2, 1, 3, 4).reshape(rows * 48, 64 * 48, 3)
+    Image.fromarray(pixels).save(folder / f"{split}_00.jpg", quality=100, subsampling=0)
+    np.savez(
+        folder / f"{split}_labels.npz",
+        y=labels,
+        image_id=np.arange(1, len(labels) + 1, dtype=np.int32),
+        frac_outside=np.linspace(0, 0.5, len(labels), dtype=np.float32),
+    )
+
+
+def waves(x, y):
+    """Low frequencies at positions (x, y) of each tile, which JPEG and interpolation preserve."""
+    phase = np.arange(COUNT)[:, None, None]
+    colors = [np.sin(x / 12 + phase), np.sin(y / 10 + 2 * phase), np.sin((x + y) / 16 + 3 * phase)]
+    return 127 + 120 * np.stack(colors, axis=-1)
+
+
+def smooth_tiles():
+    y, x = np.mgrid[:48, :48]
+    return waves(x, y).round().astype(np.uint8)
+
+
+@pytest.fixture
+def tiles(store):
+    """A store with an atlas of smooth tiles."""
+    write_atlas(store, smooth_tiles())
+    return store
+
+
+def write_photos(folder, write_digit_struct):
+    folder.mkdir(parents=True)
+    y, x = np.mgrid[:64, :96]
+    photo = np.stack([2 * x, 3 * y, x + y], axis=-1).astype(np.uint8)
+    Image.fromarray(photo).save(folder / "1.png")
+    Image.fromarray(photo[::-1].copy()).save(folder / "2.png")
+    write_digit_struct(folder / "digitStruct.mat", PHOTOS)
+    return photo
+
+
+# Atlases
+
+
+@pytest.mark.usefixtures("tiles")
+def test_tiles_come_in_order_and_the_crop_is_their_middle():
+    whole, crop = load_svhn("train", size=48), load_svhn("train")
+    difference = whole.images.permute(0, 2, 3, 1).int() - torch.from_numpy(smooth_tiles()).int()
+    assert difference.abs().max() <= 6
+    assert torch.equal(crop.images, whole.images[:, :, 8:40, 8:40])
+    assert crop.labels.tolist() == LABELS.tolist()
+    assert crop.meta["image_id"].tolist() == list(range(1, COUNT + 1))
+    assert crop.meta["frac_outside"][-1] == 0.5
+    assert (crop.name, crop.meta["source"], crop.classes) == ("svhn", "context tiles", tuple("0123456789"))
+
+
+@pytest.mark.parametrize(
+    ("count", "labels"), [(COUNT, LABELS[:64]), (64, LABELS), (COUNT, np.zeros(5000, dtype=np.uint8))]
+)
+def test_labels_that_do_not_match_the_tiles_are_refused(store, count, labels):
+    write_atlas(store, smooth_tiles()[:count], labels=labels)
+    with pytest.raises(InputError, match=r"tiles|atlases"):
+        load_svhn("train")
+
+
+def test_a_truncated_atlas_is_named(tiles):
+    path = tiles.data / "svhn" / "train_00.jpg"
+    path.write_bytes(path.read_bytes()[:20000])
+    with pytest.raises(InputError, match=r"cannot read .*train_00.jpg"):
+        load_svhn("train")
+
+
+# Rotation
+
+
+def source_position(angles, factors=1.0, *, size=32):
+    """The position in the tile of each pixel of an image: R(-angle) p / factor from the middle."""
+    y, x = np.mgrid[:size, :size] - (size - 1) / 2
+    from_x = (np.cos(angles) * x + np.sin(angles) * y) / factors
+    return from_x, (np.cos(angles) * y - np.sin(angles) * x) / factors
+
+
+@pytest.mark.usefixtures("tiles")
+def test_each_digit_is_rotated_by_its_angle():
+    data = load_svhn("train", rotated=True)
+    angles = data.meta["rotation"].double().numpy()[:, None, None]
+    assert (data.name, data.images.shape) == ("rotsvhn", (COUNT, 3, 32, 32))
+    assert data.labels.tolist() == LABELS.tolist()
+    assert 0 <= angles.min() < angles.max() < 2 * math.pi
+    x, y = source_position(angles)
+    assert np.abs(data.images.permute(0, 2, 3, 1).numpy() - waves(x + 23.5, y + 23.5)).max() < 8
+
+
+@pytest.mark.usefixtures("tiles")
+def test_a_scaled_tile_has_the_same_angle_and_is_black_outside_its_disc():
+    data = load_svhn("train", rotated=True, scale=(0.6, 1.0))
+    assert torch.equal(data.meta["rotation"], load_svhn("train", rotated=True).meta["rotation"])
+    angles, factors = (data.meta[key].double().numpy()[:, None, None] for key in ("rotation", "scale"))
+    assert 0.6 <= factors.min() < 0.65
+    assert 0.95 < factors.max() <= 1
+    x, y = source_position(angles, factors)
+    images = data.images.permute(0, 2, 3, 1).numpy()
+    assert np.abs(images - waves(x + 23.5, y + 23.5))[np.hypot(x, y) < 21].max() < 8
+    assert (images[np.hypot(x, y) > 23.6] == 0).all()
+
+
+def test_rotated_images_have_no_border_and_larger_ones_are_discs(store):
+    write_atlas(store, np.full((COUNT, 48, 48, 3), 200, dtype=np.uint8))
+    crops = load_svhn("train", rotated=True).images
+    assert (int(crops.min()), int(crops.max())) == (200, 200)
+    large = load_svhn("train", rotated=True, size=48).images
+    y, x = np.mgrid[:48, :48] - 23.5
+    covered = torch.from_numpy(np.hypot(x, y) <= 23.5).byte()
+    assert torch.equal(large, 200 * covered.expand_as(large))
+
+
+@pytest.mark.usefixtures("tiles")
+def test_a_larger_rotated_image_has_the_usual_one_in_its_middle():
+    large, crop = load_svhn("train", rotated=True, size=48), load_svhn("train", rotated=True)
+    assert torch.equal(large.images[:, :, 8:40, 8:40], crop.images)
+
+
+def test_seeds_and_splits_have_their_own_angles(tiles):
+    write_atlas(tiles, smooth_tiles(), split="test")
+    angles = [
+        load_svhn(split, rotated=True, seed=seed).meta["rotation"] for split in ("train", "test") for seed in (0, 1)
+    ]
+    assert len({tuple(values.tolist()) for values in angles}) == 4
+    assert torch.equal(load_svhn("train", rotated=True).meta["rotation"], angles[0])
+
+
+# Variants
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("rotated", [False, True])
+def test_minus_leaves_out_six_and_nine_and_renumbers(rotated):
+    whole, minus = (load_svhn("train", rotated=rotated, minus=minus) for minus in (False, True))
+    kept = [index for index, label in enumerate(LABELS) if label not in (6, 9)]
+    assert minus.classes == ("0", "1", "2", "3", "4", "5", "7", "8")
+    assert [int(minus.classes[label]) for label in minus.labels] == [LABELS[index] for index in kept]
+    assert torch.equal(minus.images, whole.images[kept])
+    assert torch.equal(minus.meta["image_id"], whole.meta["image_id"][kept])
+
+
+@pytest.mark.usefixtures("tiles")
+def test_each_variant_has_its_own_hash():
+    variants = [{}, {"size": 48}, {"minus": True}, {"rotated": True}, {"rotated": True, "seed": 1}]
+    variants += [{"rotated": True, "minus": True}, {"rotated": True, "size": 48}]
+    variants += [{"rotated": True, "scale": (0.6, 1.0)}, {"rotated": True, "scale": (0.7, 1.0)}]
+    assert len({load_svhn("train", **variant).meta["sha256"] for variant in variants}) == len(variants)
+
+
+@pytest.mark.usefixtures("tiles")
+def test_fit_and_valid_partition_the_training_digits():
+    whole, fit, valid = (load_svhn(split, rotated=True) for split in ("train", "fit", "valid"))
+    assert (fit.split, valid.split, len(valid)) == ("fit", "valid", 60)
+    ids = torch.cat((fit.meta["image_id"], valid.meta["image_id"]))
+    assert torch.equal(ids.sort().values, whole.meta["image_id"])
+    assert torch.equal(valid.images, whole.images[valid.meta["image_id"] - 1])
+    assert len({part.meta["sha256"] for part in (whole, fit, valid)}) == 3
+    minus = load_svhn("valid", rotated=True, minus=True)
+    assert set(minus.meta["image_id"].tolist()) <= set(valid.meta["image_id"].tolist())
+    mask = validation_mask(73_257)
+    assert int(mask.sum()) == 6_000
+    assert int((mask[1:] != mask[:-1]).sum()) <= 200  # in blocks
+
+
+def test_training_tiles_change_only_the_splits_that_are_trained_on(tiles):
+    write_atlas(tiles, smooth_tiles(), split="test")
+    upright = load_svhn("train", size=48).images
+    for options in ({}, {"rotated": True}, {"rotated": True, "scale": (0.6, 1.0)}):
+        assert torch.equal(load_svhn("train", training_tiles=True, **options).images, upright)
+        for split in ("valid", "test"):
+            plain, same = (load_svhn(split, training_tiles=on, **options) for on in (False, True))
+            assert torch.equal(plain.images, same.images)
+            assert plain.meta["sha256"] == same.meta["sha256"]
+    assert len(load_svhn("fit", training_tiles=True)) == 10
+
+
+@pytest.mark.parametrize("options", [{"size": 40}, {"scale": (1.0, 0.6)}, {"scale": (0.6, 1.2)}, {"seed": -1}])
+def test_impossible_options_are_refused(store, options):
+    with pytest.raises(InputError, match=f"{next(iter(options))} must be"):
+        load_svhn("train", rotated=True, **options)
+
+
+# Crops
+
+
+def write_crops(path, **variables):
+    path.parent.mkdir(exist_ok=True)
+    scipy.io.savemat(path, {"X": CROPS, "y": np.array([[10], [6], [2], [9]])} | variables)
+
+
+def test_official_crops_come_first_for_upright_digits_and_cannot_be_rotated(tiles):
+    write_crops(tiles.data / "svhn" / "train_32x32.mat")
+    write_crops(tiles.data / "svhn" / "test_32x32.mat")
+    data = load_svhn("train")
+    assert data.meta["source"] == "official crops"
+    assert np.array_equal(data.images.numpy(), CROPS.transpose(3, 2, 0, 1))
+    assert data.labels.tolist() == [0, 6, 2, 9]
+    assert load_svhn("train", rotated=True).meta["source"] == "context tiles"
+    for options in ({"rotated": True}, {"size": 48}):
+        with pytest.raises(InputError, match=r"get svhn/test.tar.gz with: ptn data fetch rotsvhn$"):
+            load_svhn("test", **options)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"y": np.ones((3, 1))}, {"X": CROPS[:28]}, {"X": CROPS / 255}, {"y": np.zeros((4, 1))}, {"X": np.ones(4)}],
+)
+def test_a_mat_file_with_other_variables_is_named(tmp_path, variables):
+    path = tmp_path / "train_32x32.mat"
+    write_crops(path, **variables)
+    with pytest.raises(InputError, match=r"train_32x32\.mat"):
+        read_crops(path)
+
+
+@pytest.mark.parametrize("kept", [0, 60, 200, 6000])
+def test_a_truncated_mat_file_is_named(tmp_path, kept):
+    path = tmp_path / "train_32x32.mat"
+    write_crops(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match=r"train_32x32\.mat"):
+        read_crops(path)
+
+
+# Full numbers
+
+
+def test_a_tile_shows_the_box_in_its_middle():
+    y, x = np.mgrid[:200, :300]
+    photo = np.stack([x // 2, y, np.zeros_like(x)], axis=-1).astype(np.uint8)
+    tile, outside = cut_tile(photo, np.array([100.0, 60.0, 40.0, 64.0]))
+    # The box is 64 high: a pixel of the tile is 2 of the photo, and its middle is (120, 92).
+    assert (tile.shape, outside) == ((3, 48, 48), 0)
+    assert tile[0, 24, 24] == pytest.approx(121 / 2, abs=1)
+    assert [tile[1, row, 24] for row in (8, 24, 39)] == pytest.approx([61, 93, 123], abs=1)
+
+
+@pytest.mark.parametrize("side", [20.0, 32.0, 75.0])
+def test_a_tile_is_cut_as_from_a_resampling_of_the_whole_photo(side):
+    photo = RANDOM.integers(0, 256, (240, 260, 3), dtype=np.uint8)
+    tile, _ = cut_tile(photo, np.array([100.3, 90.6, side, side - 7]))
+    reach, x, y = 0.75 * side, 100.3 + side / 2, 90.6 + (side - 7) / 2
+    area = (x - reach, y - reach, x + reach, y + reach)
+    whole = Image.fromarray(photo).resize((48, 48), Image.Resampling.BICUBIC, box=area)
+    assert np.abs(tile.transpose(1, 2, 0) - np.asarray(whole).astype(int)).max() <= 1
+
+
+def test_outside_the_photo_its_edge_is_repeated():
+    photo = np.full((40, 40, 3), 90, dtype=np.uint8)
+    photo[:, 0] = 200
+    tile, outside = cut_tile(photo, np.array([-4.0, 4.0, 32.0, 32.0]))
+    assert outside == pytest.approx(1 - (36 * 40) / 48**2)
+    assert (tile[:, :, :11] == 200).all()
+    assert (tile[:, :, 15:] == 90).all()
+
+
+def test_photos_and_their_archive_give_the_same_tiles(store, tmp_path, write_digit_struct):
+    photos = tmp_path / "elsewhere" / "train"
+    photo = write_photos(photos, write_digit_struct)
+    (store.data / "svhn").mkdir()
+    with tarfile.open(store.data / "svhn" / "train.tar.gz", "w:gz") as archive:
+        archive.add(photos, "train")
+    packed = load_svhn("train", size=48)
+    photos.rename(store.data / "svhn" / "train")
+    unpacked = load_svhn("train", size=48)
+    assert torch.equal(packed.images, unpacked.images)
+    assert packed.meta["source"] == unpacked.meta["source"] == "full numbers"
+    assert unpacked.labels.tolist() == [0, 6, 3]
+    assert unpacked.meta["image_id"].tolist() == [1, 2, 2]
+    assert unpacked.meta["frac_outside"].tolist() == pytest.approx([0, 0, 1 - (40 / 48) ** 2])
+    # A box 32 high is cut pixel by pixel: (33, 17) in the file is column 32, row 16.
+    assert np.array_equal(unpacked.images[0, :, 8:40, 8:40].numpy(), photo[16:48, 24:56].transpose(2, 0, 1))
+    Image.fromarray(np.zeros((64, 96, 3), dtype=np.uint8)).save(store.data / "svhn" / "train" / "1.png")
+    changed = load_svhn("train", size=48)
+    assert changed.meta["sha256"] != unpacked.meta["sha256"]
+    assert not changed.images[0].any()
+
+
+def test_an_archive_without_boxes_and_a_missing_photo_are_named(store, write_digit_struct):
+    folder = store.data / "svhn"
+    folder.mkdir()
+    with tarfile.open(folder / "train.tar.gz", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("train/1.png"), io.BytesIO(b""))
+    with pytest.raises(InputError, match=r"train.tar.gz has no digitStruct.mat"):
+        load_svhn("train")
+    write_photos(folder / "train", write_digit_struct)
+    (folder / "train" / "2.png").unlink()
+    with pytest.raises(InputError, match=r"cannot read .*2\.png"):
+        load_svhn("train")
+    assert not (store.cache / "generated").exists()
+
+
+def test_boxes_are_read_photo_by_photo_with_the_corner_at_zero(tmp_path, write_digit_struct):
+    path = tmp_path / "digitStruct.mat"
+    write_digit_struct(path, PHOTOS)
+    digits = read_digit_struct(path)
+    assert digits.names == ("1.png", "2.png")
+    assert (digits.photo.tolist(), digits.labels.tolist()) == ([0, 1, 1], [0, 6, 3])
+    assert digits.boxes.tolist() == [[32, 16, 16, 32], [40, 20, 20, 16], [0, 0, 32, 32]]
+
+
+@pytest.mark.parametrize("fault", ["no width", "nan", "label", "truncated", "empty", "other"])
+def test_a_bad_digit_struct_is_one_line_that_names_it(tmp_path, write_digit_struct, fault):
+    path = tmp_path / "digitStruct.mat"
+    box = {"no width": (1.0, 1, 0, 9, 5), "nan": (1.0, np.nan, 5, 9, 5), "label": (1.0, 1, 5, 9, 11)}
+    write_digit_struct(path, PHOTOS | {"3.png": [box.get(fault, (1.0, 1, 5, 9, 5))]})
+    if fault in ("truncated", "empty"):
+        path.write_bytes(path.read_bytes()[: 3000 if fault == "truncated" else 0])
+    elif fault == "other":
+        scipy.io.savemat(path, {"X": CROPS})
+    with pytest.raises(InputError, match=r"digitStruct\.mat") as caught:
+        read_digit_struct(path)
+    assert "\n" not in str(caught.value)
