@@ -264,7 +264,8 @@ def _architecture(name: str) -> str:
 def _find_timm(architecture: str) -> Any:
     """The package timm, if it has this architecture."""
     try:
-        timm = optional_module("timm", "ptn[timm]")
+        # without the version pip would replace torch to fit the newest torchvision
+        timm = optional_module("timm", f"ptn[timm]' 'torch=={torch.__version__.partition('+')[0]}")
     except RuntimeError as error:
         raise InputError(f"timm fails to import ({error}): install the torchvision that fits this torch") from error
     if not timm.is_model(architecture):

@@ -486,7 +486,7 @@ def test_a_plain_network_of_timm_reads_enlarged_images(timm, tmp_path):
 
 def test_a_missing_or_broken_timm_is_reported_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ptn.InputError, match=r"pip install 'ptn\[timm\]'"):
+    with pytest.raises(ptn.InputError, match=r"pip install 'ptn\[timm\]' 'torch==[\d.]+'"):
         ptn.create_model(NAME)
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.delitem(sys.modules, "timm")
