@@ -11,26 +11,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from . import fused_launch as launch
 from .conv import ConvBlock, ResidualBlock, WrapConv2d, WrapConv3d
-from .fused_launch import (
-    Ints,
-    Relu,
-    Tensors,
-    WeightGradients,
-    apply_norm,
-    batch_norm,
-    channels_last,
-    convolve,
-    input_gradient,
-    make_layers,
-    make_shortcut,
-    norm_backward,
-    output_gradient,
-    relu_backward,
-    volume_gradients,
-    volume_relu_backward,
-    weight_places,
-)
+from .fused_launch import Ints, Tensors
 
 Block = ConvBlock | ResidualBlock
 ConvAndNorm = tuple[nn.Conv2d | nn.Conv3d, nn.BatchNorm2d | nn.BatchNorm3d]
@@ -140,15 +123,15 @@ def block_chain(
         layout: for each convolution, whether a shortcut from the input of the one before is added before the ReLU,
             whether it wraps around the first axis, and its stride along each axis.
     """
-    layers = make_layers(x.shape[2:], x.dtype, weights, layout)
-    inputs = [apply_norm(channels_last(x), None, layers[0])]
+    layers = launch.make_layers(x.shape[2:], x.dtype, weights, layout)
+    inputs = [launch.apply_norm(launch.channels_last(x), None, layers[0])]
     maps: list[Tensor] = []
     norms: list[Tensor] = []
     for i, (layer, following) in enumerate(zip(layers, [*layers[1:], None], strict=True)):
-        y, sums = convolve(layer, inputs[i], with_sums=not running)
-        norm = running[i] if sums is None else batch_norm(y, sums, scales[i], offsets[i], eps)
-        shortcut = make_shortcut(layers[i - 1], inputs[i - 1]) if layer.joined else None
-        inputs.append(apply_norm(y, norm, following, shortcut))
+        y, sums = launch.convolve(layer, inputs[i], with_sums=not running)
+        norm = running[i] if sums is None else launch.batch_norm(y, sums, scales[i], offsets[i], eps)
+        shortcut = launch.make_shortcut(layers[i - 1], inputs[i - 1]) if layer.joined else None
+        inputs.append(launch.apply_norm(y, norm, following, shortcut))
         maps.append(y)
         norms.append(norm)
     output = inputs.pop().movedim(-1, 1)
@@ -159,7 +142,7 @@ def block_chain(
 def _(
     x: Tensor, weights: Tensors, scales: Tensors, offsets: Tensors, running: Tensors, eps: float, layout: Ints
 ) -> list[Tensor]:
-    layers = make_layers(x.shape[2:], x.dtype, weights, layout)
+    layers = launch.make_layers(x.shape[2:], x.dtype, weights, layout)
     maps = [x.new_empty(x.shape[0], *layer.out_size, layer.channels) for layer in layers]
     output = torch.empty_like(maps[-1]).movedim(-1, 1)
     if running:
@@ -180,33 +163,33 @@ def block_chain_backward(
         saved: what `block_chain` returned after the `output`.
         size: of the input's spatial axes.
     """
-    layers = make_layers(size, output.dtype, weights, layout)
+    layers = launch.make_layers(size, output.dtype, weights, layout)
     depth = len(layers)
     maps, norms, inputs = saved[:depth], saved[depth : 2 * depth], saved[2 * depth :]
-    outputs = [*inputs[1:], channels_last(output)]
+    outputs = [*inputs[1:], launch.channels_last(output)]
     relus = [
-        Relu(y, norm, z if layer.joined else None)
+        launch.Relu(y, norm, z if layer.joined else None)
         for layer, y, norm, z in zip(layers, maps, norms, outputs, strict=True)
     ]
-    weight_grads = WeightGradients(layers, output.shape[0], norms[0])
+    weight_grads = launch.WeightGradients(layers, output.shape[0], norms[0])
     dnorms: list[Tensor] = []
-    du, sums = relu_backward(channels_last(grad.to(output.dtype)), relus[-1])
+    du, sums = launch.relu_backward(launch.channels_last(grad.to(output.dtype)), relus[-1])
     block_end: Tensor | None = None
     for i in reversed(range(depth)):
         layer, x, relu = layers[i], inputs[i], relus[i - 1] if i > 0 else None
-        dnorms.append(norm_backward(norms[i], du, sums))
-        dy = output_gradient(layer, du, maps[i], norms[i], dnorms[-1])
+        dnorms.append(launch.norm_backward(norms[i], du, sums))
+        dy = launch.output_gradient(layer, du, maps[i], norms[i], dnorms[-1])
         # the first convolution of a residual block also gets the gradient at the end of the block
         shortcut, block_end = block_end, du if layer.joined else None
         if layer.is_volume:
-            dx, dweight = volume_gradients(layer, dy, x, input_grad=i > 0 or input_grad)
+            dx, dweight = launch.volume_gradients(layer, dy, x, input_grad=i > 0 or input_grad)
             weight_grads.set(i, dweight)
             if dx is not None:
-                du, sums = volume_relu_backward(layer, dx, relu, shortcut)
+                du, sums = launch.volume_relu_backward(layer, dx, relu, shortcut)
         else:
             weight_grads.launch(i, dy, x)
             if i > 0 or input_grad:
-                du, sums = input_gradient(layer, dy, x, relu, shortcut)
+                du, sums = launch.input_gradient(layer, dy, x, relu, shortcut)
     return [weight_grads.sum(), *reversed(dnorms), *([du.movedim(-1, 1)] if input_grad else [])]
 
 
@@ -214,7 +197,7 @@ def block_chain_backward(
 def _(
     grad: Tensor, output: Tensor, weights: Tensors, saved: Tensors, size: Ints, layout: Ints, input_grad: bool
 ) -> list[Tensor]:
-    _, length = weight_places([weight.numel() for weight in weights])
+    _, length = launch.weight_places([weight.numel() for weight in weights])
     total = output.new_empty(length, dtype=torch.float32)
     dnorms = [total.new_empty(4, weight.shape[0]) for weight in weights]
     dx = output.new_empty(output.shape[0], *size, weights[0].shape[1]).movedim(-1, 1)
@@ -233,7 +216,7 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     weights, (output, *saved) = ctx.saved_tensors[:depth], ctx.saved_tensors[depth:]
     input_grad = ctx.needs_input_grad[0]
     total, *others = block_chain_backward(grads[0], output, weights, saved, *ctx.options, input_grad)
-    places, _ = weight_places([weight.numel() for weight in weights])
+    places, _ = launch.weight_places([weight.numel() for weight in weights])
     weight_grads = [
         total[place : place + w.numel()].view(w.shape[0], *w.shape[2:], w.shape[1]).movedim(-1, 1)
         for place, w in zip(places, weights, strict=True)
