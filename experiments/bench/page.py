@@ -1,5 +1,6 @@
 """The page docs/performance.md, generated from benchmark reports."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from ptn.figures import paper
 from ptn.files import write_text
 
 from ..figures.curves import draw_cost
+from . import suites
 from .report import Report, Row, read_report
 
 _INTRODUCTION = """# Performance
@@ -21,34 +23,19 @@ _CUDA_GRAPHS = """*Eager calls* include the launch overhead of Python and torch.
 calls, as training does: the time of the GPU alone.
 """
 
-# Title and text of each suite.
-_ABOUT = {
-    "sampling": (
-        "Polar sampling",
-        "`polar_sample`, bilinear, float32, a grid of the image's size, a different origin for each image.\n"
-        "`F.grid_sample` and kornia add the origins to precomputed offsets. OpenCV and scikit-image process the\n"
-        "images in a loop, `warpPolar` and `warp_polar` with radial laws of their own.",
-    ),
-    "inference": (
-        "Inference",
-        "`ptn.for_inference(model)` beside the model in evaluation mode under `inference_mode`, and beside ONNX\n"
-        "Runtime with the same number of threads.",
-    ),
-    "training": (
-        "Training steps",
-        "A step of the recipe rotmnist/ptn_b/paper+ in float32: batch, rotation, loss, gradients, optimizer. The\n"
-        "eager loop does the same in plain torch. The escnn network is that of its tutorial, equivariant to 8\n"
-        "rotations.",
-    ),
-    "fleet": ("Fleets", "Milliseconds per epoch and run, with several seeds at once on one device."),
-    "voxels": ("Voxels", "Milliseconds per epoch of the cylindrical networks, with 3-D blocks fused and not."),
-    "scaling": ("Scaling", "Images of one channel, as many radii as pixels."),
+_TITLES = {
+    "sampling": "Polar sampling",
+    "inference": "Inference",
+    "training": "Training steps",
+    "fleet": "Fleets",
+    "voxels": "Voxels",
+    "scaling": "Scaling",
 }
 
 
 def write_page(results: Path, page: Path) -> list[Path]:
     """Writes `page` from the reports in the folder `results`, and its figures to `images` beside it."""
-    paths = [path for suite in _ABOUT for path in sorted(results.glob(f"{suite}.*.json"))]
+    paths = [path for suite in _TITLES for path in sorted(results.glob(f"{suite}.*.json"))]
     if not paths:
         raise InputError(f"no reports in {results}: run `python -m experiments bench -o {results}` first")
     sections, written = [_INTRODUCTION], [page]
@@ -66,9 +53,10 @@ def write_page(results: Path, page: Path) -> list[Path]:
 
 
 def render(report: Report, figure: Path | None = None) -> str:
-    """Returns the section of a report."""
-    title, about = _ABOUT[report.suite]
-    lines = [f"## {title}: {report.machine['device']}", "", about, "", _describe(report.machine), ""]
+    """Returns the section of a report, with the documentation of its suite."""
+    about = inspect.cleandoc(getattr(suites, report.suite).__doc__)
+    heading = f"## {_TITLES[report.suite]}: {report.machine['device']}"
+    lines = [heading, "", about, "", _describe(report.machine), ""]
     if figure is not None:
         lines += [
             f"![Milliseconds against batch, image size and angles, on logarithmic axes](images/{figure.name})",

@@ -112,9 +112,10 @@ class Bench:
 
     def _add_all(self, name: str, times: Mapping[str, Timing], peaks: Mapping[str, float | None]) -> None:
         ours, *others = times
-        for peer in others or [None]:
-            theirs = None if peer is None else times[peer]
-            self.add(name, times[ours], peer, theirs, peaks.get(ours), None if peer is None else peaks.get(peer))
+        if not others:
+            self.add(name, times[ours], ours_mib=peaks.get(ours))
+        for peer in others:
+            self.add(name, times[ours], peer, times[peer], peaks.get(ours), peaks.get(peer))
 
     def add(
         self,

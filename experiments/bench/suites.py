@@ -59,7 +59,11 @@ def sampling(
     large: Shape = (16384, 1, 96),
     busy: int = 2,
 ) -> None:
-    """`polar_sample` of images and of feature maps: forward, and backward to the origin and to the images."""
+    """Times `polar_sample`: bilinear, float32, a grid of the image's size, a different origin for each image.
+
+    `F.grid_sample` and kornia add the origins to precomputed offsets. OpenCV and scikit-image process the images in
+    a loop, `warpPolar` and `warp_polar` with radial laws of their own.
+    """
     for shape in (images, maps):
         _forward(bench, shape)
         _backward(bench, shape, to_images=False)
@@ -131,7 +135,7 @@ def _title(shape: Shape) -> str:
 
 
 def inference(bench: Bench, *, sizes: Sequence[int] = (28, 96), batches: Sequence[int] = (256, 1)) -> None:
-    """Logits of PTN-B with `for_inference`, beside the model itself and ONNX Runtime."""
+    """Times `ptn.for_inference(model)` of PTN-B beside the model itself and ONNX Runtime."""
     for size in sizes:
         torch.manual_seed(0)
         model = create_model("ptn_b", image_size=size).eval().to(bench.device)
@@ -162,7 +166,11 @@ def run_onnx(model: Model, images: Tensor) -> Work:
 
 
 def training(bench: Bench, *, batch: int = 200, small_batch: int = 16) -> None:
-    """A training step of PTN-B beside an eager loop and an escnn network, and the construction of both networks."""
+    """Times a step of the recipe rotmnist/ptn_b/paper+ in float32: batch, rotation, loss, gradients, optimizer.
+
+    The eager loop does the same in plain torch. The escnn network is that of its tutorial, equivariant to 8
+    rotations.
+    """
     # On a GPU the captured step keeps its memory, so peaks are compared on a CPU only.
     title, memory = "PTN-B training step, {} images of 28×28", bench.device.type == "cpu"
     loop = {"eager loop": partial(eager_step, batch, bench.device)}
@@ -229,7 +237,7 @@ def fleet(
     precisions: Sequence[str] = ("bf16", "tf32"),
     data: Dataset | None = None,
 ) -> None:
-    """Epochs of PTN-B on rotated MNIST, several seeds at once; on a GPU fused and not fused."""
+    """Times epochs of PTN-B on rotated MNIST, per run, with several seeds at once; on a GPU fused and not."""
     train = data or load_dataset("rotmnist", find_recipe(STEP_RECIPE).data.train)
     for precision in precisions:
         for runs in fleets:
@@ -238,7 +246,7 @@ def fleet(
 
 
 def voxels(bench: Bench, *, epochs: int = 3, data: VoxelDataset | None = None) -> None:
-    """Epochs of the cylindrical networks on ModelNet40, or on random voxels without it; on a GPU fused and not."""
+    """Times epochs of the cylindrical networks on ModelNet40, or on random voxels; on a GPU fused and not."""
     try:
         train = data or load_dataset("modelnet40", "train")
         kind = "shapes"
@@ -291,7 +299,7 @@ def scaling(
     sizes: Sequence[int] = (16, 32, 64, 128, 256, 512),
     angles: Sequence[int] = (8, 16, 32, 64, 128, 256),
 ) -> None:
-    """Curves of the time of `polar_sample` and of PTN-B inference, in the details of the report."""
+    """Times `polar_sample` and PTN-B inference against batch, image size and angles; as many radii as pixels."""
     curves: list[dict[str, Any]] = []
     for what, contenders, start in (
         ("polar_sample", _scaled_sampling, {"batch": 32, "size": 96, "angles": 96}),

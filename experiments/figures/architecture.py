@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, ORANGE, ink, mark_origin, save
 from ptn.geometry import origin_px
@@ -39,7 +39,7 @@ class Trace:
 def trace(model: PolarNetwork, image: Tensor) -> Trace:
     """Runs a network with a learned origin on `image` (C, H, W) in [0, 1] and records the shapes."""
     predictor = model.transformer.predictor
-    assert predictor is not None
+    assert isinstance(predictor, nn.Module)
     shapes: tuple[list[Shape], list[Shape]] = ([], [])
     hooks = [
         block.register_forward_hook(lambda _, __, out, into=into: into.append(tuple(out.shape[1:])))

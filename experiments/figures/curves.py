@@ -21,14 +21,6 @@ _WIDE_RANGE = 300
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A heading, and the recipe of each curve by title."""
-
-    heading: str
-    recipes: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Curve:
     """Accuracy in % at each angle, the mean over `n` seeds."""
 
@@ -37,42 +29,33 @@ class Curve:
     n: int
 
 
-def _svhn_panel(heading: str, dataset: str) -> Panel:
-    names = {"PTN-ResNet32": "ptn_resnet32", "ResNet32": "resnet32"}
-    return Panel(heading, {title: f"{dataset}/{model}/paper" for title, model in names.items()})
+Panels = Mapping[str, Mapping[str, str]]
+"""The recipe of each curve by its title, by the heading of the panel; two panels per row."""
 
 
-ANGLE_PANELS = (
-    (
-        _svhn_panel("trained on upright digits: SVHN", "svhn"),
-        _svhn_panel("trained on rotated digits: ROTSVHN", "rotsvhn"),
-    ),
-    (
-        _svhn_panel("trained on upright digits: SVHN− (without 6 and 9)", "svhn-minus"),
-        _svhn_panel("trained on rotated digits: ROTSVHN− (without 6 and 9)", "rotsvhn-minus"),
-    ),
-)
-AZIMUTH_PANELS = (
-    (
-        Panel(
-            "trained on randomly rotated shapes",
-            {
-                "Cylindrical Transformer": "modelnet40/cylindrical/modern+",
-                "Cartesian control": "modelnet40/ccnn_3d/modern+",
-                "Fixed axis": "modelnet40/cylindrical/modern+/fixed-axis",
-                "Cylindrical Transformer strong": "modelnet40/cylindrical_l/modern+",
-            },
-        ),
-        Panel(
-            "trained on shapes in their original pose",
-            {
-                "Cylindrical Transformer": "modelnet40/cylindrical/modern",
-                "Cartesian control": "modelnet40/ccnn_3d/modern",
-                "Fixed axis": "modelnet40/cylindrical/modern/fixed-axis",
-            },
-        ),
-    ),
-)
+def _svhn(dataset: str) -> dict[str, str]:
+    return {"PTN-ResNet32": f"{dataset}/ptn_resnet32/paper", "ResNet32": f"{dataset}/resnet32/paper"}
+
+
+ANGLE_PANELS: Panels = {
+    "trained on upright digits: SVHN": _svhn("svhn"),
+    "trained on rotated digits: ROTSVHN": _svhn("rotsvhn"),
+    "trained on upright digits: SVHN− (without 6 and 9)": _svhn("svhn-minus"),
+    "trained on rotated digits: ROTSVHN− (without 6 and 9)": _svhn("rotsvhn-minus"),
+}
+AZIMUTH_PANELS: Panels = {
+    "trained on randomly rotated shapes": {
+        "Cylindrical Transformer": "modelnet40/cylindrical/modern+",
+        "Cartesian control": "modelnet40/ccnn_3d/modern+",
+        "Fixed axis": "modelnet40/cylindrical/modern+/fixed-axis",
+        "Cylindrical Transformer strong": "modelnet40/cylindrical_l/modern+",
+    },
+    "trained on shapes in their original pose": {
+        "Cylindrical Transformer": "modelnet40/cylindrical/modern",
+        "Cartesian control": "modelnet40/ccnn_3d/modern",
+        "Fixed axis": "modelnet40/cylindrical/modern/fixed-axis",
+    },
+}
 
 
 def draw_angles(records: Sequence[Record], path: Path) -> None:
@@ -82,9 +65,8 @@ def draw_angles(records: Sequence[Record], path: Path) -> None:
 
 def draw_azimuth(records: Sequence[Record], path: Path) -> None:
     """Draws the accuracy on ModelNet40 against the azimuth of the test shapes."""
-    _draw_panels(
-        AZIMUTH_PANELS, records, "azimuth", path, ("test shapes rotated about z by", "instance accuracy (%)")
-    )
+    labels = ("test shapes rotated about z by", "instance accuracy (%)")
+    _draw_panels(AZIMUTH_PANELS, records, "azimuth", path, labels)
 
 
 def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve | None:
@@ -101,34 +83,31 @@ def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve | N
 
 
 def _draw_panels(
-    rows: Sequence[Sequence[Panel]], records: Sequence[Record], metric: str, path: Path, labels: tuple[str, str]
+    panels: Panels, records: Sequence[Record], metric: str, path: Path, labels: tuple[str, str]
 ) -> None:
-    """Draws rows of panels with common axes, without curves that have no records."""
+    """Draws panels with common axes, without curves that have no records."""
     from matplotlib.figure import Figure
 
-    curves = {
-        recipe: curve
-        for panel in sum(rows, ())
-        for recipe in panel.recipes.values()
-        if (curve := mean_curve(records, recipe, metric)) is not None
-    }
+    recipes = [recipe for panel in panels.values() for recipe in panel.values()]
+    curves = {recipe: curve for recipe in recipes if (curve := mean_curve(records, recipe, metric)) is not None}
     if not curves:
-        raise InputError(f"no record has accuracies by {metric}: train {rows[0][0].recipes.popitem()[1]} first")
-    figure = Figure(figsize=(5.6 * len(rows[0]), 4.6 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharey=True)
+        raise InputError(f"no record has accuracies by {metric}: train {recipes[0]} first")
+    rows = len(panels) // 2
+    figure = Figure(figsize=(11.2, 4.6 * rows), layout="constrained")
+    grid = figure.subplots(rows, 2, squeeze=False, sharey=True)
     lowest = min(min(curve.accuracy) for curve in curves.values())
-    for axes, panel in zip(grid.flat, sum(rows, ()), strict=True):
-        for index, (title, recipe) in enumerate(panel.recipes.items()):
+    for axes, (heading, panel) in zip(grid.flat, panels.items(), strict=True):
+        for index, (title, recipe) in enumerate(panel.items()):
             if recipe in curves:
                 _plot(axes, title, curves[recipe], index)
-        axes.set_title(panel.heading, fontsize=10)
+        axes.set_title(heading, fontsize=10)
         axes.set_xlabel(labels[0])
         axes.set_ylim(10 * math.floor((lowest - 3) / 10), 100.5)
         angle_axis(axes)
         faint_grid(axes)
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    for line in grid:
-        line[0].set_ylabel(labels[1])
+    for axes in grid[:, 0]:
+        axes.set_ylabel(labels[1])
     save(figure, path)
 
 

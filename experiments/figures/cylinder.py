@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,20 +22,13 @@ _AZIMUTH, _ELEVATION, _PIXELS = math.radians(30), math.radians(25), 3.0
 _LIGHT = np.array((-0.4, -0.7, 0.6))
 
 
-@dataclass(frozen=True)
-class Rotated:
-    """A shape rotated about z by each of `degrees`.
-
-    Attributes:
-        volumes: (K, X, Y, Z).
-        cylinders: their cylindrical images (K, angles, radii, Z).
-        measured, theory: shift of each cylindrical image along the angle against the first, in columns.
-    """
+class Rotated(NamedTuple):
+    """A shape rotated about z by each of `degrees`, and the shifts of its cylindrical images."""
 
     degrees: tuple[float, ...]
-    volumes: Tensor
-    cylinders: Tensor
-    measured: tuple[float, ...]
+    volumes: Tensor  # (K, X, Y, Z)
+    cylinders: Tensor  # (K, angles, radii, Z)
+    measured: tuple[float, ...]  # shift along the angle against the first, in columns
     theory: tuple[float, ...]
 
 

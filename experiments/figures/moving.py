@@ -13,6 +13,7 @@ from ptn.errors import InputError
 from ptn.figures import GREEN, mark_origin
 from ptn.files import atomic_path
 from ptn.geometry import PolarGrid, Similarity, origin_px, similarity_warp
+from ptn.layers import PolarTransformer
 from ptn.models import Explanation, PolarNetwork
 
 from .panels import label_rows, polar_landmarks, show
@@ -80,6 +81,7 @@ def _render(frames: Frames, model: PolarNetwork) -> Iterator[Any]:
     from matplotlib.figure import Figure
     from PIL import Image
 
+    assert isinstance(model.transformer, PolarTransformer)
     seen, grid = frames.seen, model.transformer.grid
     assert seen.origins is not None
     assert seen.polar_images is not None

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,40 +24,24 @@ _REACH = 3  # a filter is cut off at this multiple of its spread
 _SHOWN = 8  # rotations of the filter in the figure
 
 
-@dataclass(frozen=True)
-class OrbitResponse:
-    """Responses of an image and of the image rotated by 90° to a filter rotated by each of `degrees`.
+class OrbitResponse(NamedTuple):
+    """Responses of an image and of the image rotated by 90° to a filter rotated by each of `degrees`."""
 
-    Attributes:
-        images: (2, H, W).
-        orbit: the rotated filters (K, H, W).
-        responses: (2, K).
-        shift: of the second response against the first, in degrees.
-    """
-
-    images: Tensor
-    orbit: Tensor
-    degrees: Tensor
-    responses: Tensor
-    shift: float
+    images: Tensor  # (2, H, W)
+    orbit: Tensor  # the rotated filters, (K, H, W)
+    degrees: Tensor  # (K,)
+    responses: Tensor  # (2, K)
+    shift: float  # of the second response against the first, in degrees
 
 
-@dataclass(frozen=True)
-class MapResponse:
-    """Responses of two images, related by a rotation and a scaling, to a filter at every rotation and scale.
+class MapResponse(NamedTuple):
+    """Responses of two images, related by a rotation and a scaling, to a filter at every rotation and scale."""
 
-    Attributes:
-        images, polar: (2, H, W) and (2, angles, radii).
-        pattern: the filter in the image, (H, W).
-        maps: responses (2, angles, columns).
-        measured, theory: shift of the second map against the first in rows and columns.
-    """
-
-    images: Tensor
-    polar: Tensor
-    pattern: Tensor
-    maps: Tensor
-    measured: tuple[float, float]
+    images: Tensor  # (2, H, W)
+    polar: Tensor  # (2, angles, radii)
+    pattern: Tensor  # the filter in the image, (H, W)
+    maps: Tensor  # (2, angles, columns)
+    measured: tuple[float, float]  # shift of the second map against the first, rows and columns
     theory: tuple[float, float]
 
 

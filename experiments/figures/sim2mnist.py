@@ -17,6 +17,7 @@ from ptn.data import Dataset
 from ptn.demo.inspect import distinct_channels
 from ptn.figures import HEATMAP_CMAP, YELLOW, mark_origin, save
 from ptn.geometry import Similarity, origin_px, similarity_warp
+from ptn.layers import PolarTransformer
 from ptn.models import PolarNetwork
 
 from .panels import LIGHT_GREEN, draw_explanations, mark_shift, polar_landmarks, shifts_from_first, show
@@ -81,6 +82,7 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
     assert seen.origins is not None
     assert seen.polar_images is not None
     assert seen.feature_maps is not None
+    assert isinstance(model.transformer, PolarTransformer)
     grid = model.transformer.grid
     log_range = math.log(grid.outer_radius((height, width)) / grid.r_min_px)
     fractions = torch.tensor(
