@@ -18,8 +18,8 @@ from ptn.config import build, override
 from ptn.data import Dataset, VoxelDataset
 from ptn.training import Recipe, Run, RunData, SessionOptions, folder_recipe, train_recipes
 from ptn.training.fleet import train_fleet
-from ptn.training.records import read_records
 from ptn.training.progress import PlainReporter
+from ptn.training.records import read_records
 from ptn.training.session import load_split, run_folder
 from ptn.training.trainer import prepare_device
 
