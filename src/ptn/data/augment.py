@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..config import check
 from ..errors import InputError, check_choice
 from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, similarity_warp
 
@@ -61,13 +62,13 @@ class AugmentSpec:
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
         for name in ("scale", "stretch", "z_scale"):
             low, high = getattr(self, name)
-            _check(name, (low, high), 0 < low <= high, "two positive numbers in order")
-        _check("jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
+            check(f"augment.{name}", (low, high), 0 < low <= high, "two positive numbers in order")
+        check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
         for name in ("brightness", "contrast", "saturation", "invert"):
             value = getattr(self, name)
-            _check(name, value, 0 <= value <= 1, "at least 0 and at most 1")
-        _check("cutout_px", self.cutout_px, self.cutout_px >= 0, "at least 0")
-        _check("crop_px", self.crop_px, self.crop_px is None or self.crop_px > 0, "positive")
+            check(f"augment.{name}", value, 0 <= value <= 1, "at least 0 and at most 1")
+        check("augment.cutout_px", self.cutout_px, self.cutout_px >= 0, "at least 0")
+        check("augment.crop_px", self.crop_px, self.crop_px is None or self.crop_px > 0, "positive")
 
     @property
     def active(self) -> bool:
@@ -101,11 +102,6 @@ def augment(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
     size = None if spec.crop_px is None else (spec.crop_px, spec.crop_px)
     images = similarity_warp(images, pose, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
     return _change_color(images, color, spec) if color_noise else images
-
-
-def _check(name: str, value: object, holds: bool, wanted: str) -> None:
-    if not holds:
-        raise InputError(f"augment.{name} must be {wanted}; got {value!r}")
 
 
 def _changes_shape(spec: AugmentSpec) -> bool:
