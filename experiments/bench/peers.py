@@ -63,7 +63,8 @@ def kornia_remap(size: tuple[int, int], grid: PolarGrid, device: torch.device) -
 
 def opencv_remap(images: Tensor, origin: Tensor, grid: PolarGrid, *, build_maps: bool) -> Work:
     """OpenCV's `remap` in a loop over images, with maps computed in each call or precomputed."""
-    cv2 = _opencv()
+    cv2 = need("cv2")
+    cv2.setNumThreads(torch.get_num_threads())
     size = (images.shape[-2], images.shape[-1])
     dx, dy = (offset.numpy() for offset in grid.offsets_px(size))
     maps = [(dx + x, dy + y) for x, y in origin_px(origin, size).cpu().numpy()]
@@ -71,18 +72,6 @@ def opencv_remap(images: Tensor, origin: Tensor, grid: PolarGrid, *, build_maps:
     def sample(image: Any, x: float, y: float, index: int, out: Any) -> None:
         map_x, map_y = (dx + x, dy + y) if build_maps else maps[index]
         cv2.remap(image, map_x, map_y, cv2.INTER_LINEAR, out, cv2.BORDER_CONSTANT, 0)
-
-    return _loop(images, origin, grid, sample)
-
-
-def opencv_warp_polar(images: Tensor, origin: Tensor, grid: PolarGrid) -> Work:
-    """OpenCV's `warpPolar` in a loop over images, with its own logarithmic law."""
-    cv2 = _opencv()
-    flags = cv2.WARP_POLAR_LOG | cv2.INTER_LINEAR | cv2.WARP_FILL_OUTLIERS
-    shape, radius = (grid.radii, grid.angles), grid.outer_radius((images.shape[-2], images.shape[-1]))
-
-    def sample(image: Any, x: float, y: float, index: int, out: Any) -> None:
-        cv2.warpPolar(image, shape, (x, y), radius, flags, out)
 
     return _loop(images, origin, grid, sample)
 
@@ -101,12 +90,6 @@ def skimage_warp_polar(images: Tensor, origin: Tensor, grid: PolarGrid) -> Work:
         out[:] = warp_polar(image, (y, x), **options)
 
     return _loop(images, origin, grid, sample)
-
-
-def _opencv() -> Any:
-    cv2 = need("cv2")
-    cv2.setNumThreads(torch.get_num_threads())
-    return cv2
 
 
 def _loop(images: Tensor, origin: Tensor, grid: PolarGrid, sample: Callable[..., object]) -> Work:

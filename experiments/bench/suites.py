@@ -41,7 +41,6 @@ TORCH_PEERS: dict[str, Callable[..., Sampler]] = {
 IMAGE_PEERS: dict[str, Callable[..., Work]] = {
     "OpenCV remap, maps built": partial(peers.opencv_remap, build_maps=True),
     "OpenCV remap, maps given": partial(peers.opencv_remap, build_maps=False),
-    "OpenCV warpPolar": peers.opencv_warp_polar,
     "scikit-image warp_polar": peers.skimage_warp_polar,
 }
 STEP_RECIPE = "rotmnist/ptn_b/paper+"
@@ -62,7 +61,7 @@ def sampling(
     """Times `polar_sample`: bilinear, float32, a grid of the image's size, a different origin for each image.
 
     `F.grid_sample` and kornia add the origins to precomputed offsets. OpenCV and scikit-image process the images in
-    a loop, `warpPolar` and `warp_polar` with radial laws of their own.
+    a loop, `warp_polar` with a radial law of its own.
     """
     for shape in (images, maps):
         _forward(bench, shape)
@@ -171,10 +170,9 @@ def training(bench: Bench, *, batch: int = 200, small_batch: int = 16) -> None:
     The eager loop does the same in plain torch. The escnn network is that of its tutorial, equivariant to 8
     rotations.
     """
-    # On a GPU the captured step keeps its memory, so peaks are compared on a CPU only.
-    title, memory = "PTN-B training step, {} images of 28×28", bench.device.type == "cpu"
+    title = "PTN-B training step, {} images of 28×28"
     loop = {"eager loop": partial(eager_step, batch, bench.device)}
-    bench.compare(title.format(batch), trainer_step(batch, bench.device), loop, memory=memory)
+    bench.compare(title.format(batch), trainer_step(batch, bench.device), loop)
     few = Effort(seconds=0, rounds=min(3, bench.effort.rounds))  # escnn takes seconds
     step = {peers.ESCNN: partial(peers.escnn_step, small_batch, bench.device)}
     bench.compare(title.format(small_batch), trainer_step(small_batch, bench.device), step, effort=few)

@@ -1,6 +1,5 @@
 """Time and memory of functions, measured side by side."""
 
-import ctypes
 import statistics
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch.utils.benchmark import Timer
@@ -18,7 +16,6 @@ Work = Callable[[], object]
 CALLS_IN_GRAPH = 20
 # Duration of one measurement: calls are repeated to reach it.
 _SAMPLE_SECONDS = 0.01
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
@@ -82,29 +79,15 @@ def capture(work: Work, device: torch.device) -> Work:
 
 
 def peak_mib(work: Work, device: torch.device) -> float | None:
-    """Returns the additional memory that one call needs at its peak, in MiB; None where it cannot be measured.
-
-    On a GPU, what torch allocates; on a CPU, resident pages of the process, those of other packages included.
-    """
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        work()
-        return round((torch.cuda.max_memory_allocated(device) - before) / 2**20, 1)
-    if not (_CLEAR.exists() and hasattr(ctypes.CDLL(None), "malloc_trim")):
+    """Returns the memory that torch allocates during one call at its peak, in MiB; None on a CPU."""
+    if device.type != "cuda":
         return None
-    ctypes.CDLL(None).malloc_trim(0)
-    _CLEAR.write_text("5")  # reset the peak
-    before = _resident_kib("VmRSS")
     work()
-    return round(max(0, _resident_kib("VmHWM") - before) / 1024, 1)
-
-
-def _resident_kib(key: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(key))
-    return int(line.split()[1])
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    return round((torch.cuda.max_memory_allocated(device) - before) / 2**20, 1)
 
 
 @contextmanager

@@ -33,37 +33,25 @@ def figures(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help=f"{', '.join(FIGURES)}.", show_default="all")
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Draw for a dark page: NAME.dark.png.")] = False,
-    file_format: Annotated[
-        str | None, typer.Option("--format", help="png, webp, svg or pdf.", show_default="as in docs/images")
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Network for architecture, moving, sim2mnist and origins.", show_default="released weights"
-        ),
-    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw for a dark page: NAME.dark.webp.")] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path("out"),
 ) -> None:
-    """Draw figures of the paper and print their paths.
+    """Draw figures of the paper, from data, records and released networks, and print their paths.
 
     Without names, figures whose data are missing are skipped with a message.
     """
-    from ptn.figures import FORMATS, paper
-
     for name in names or []:
         check_choice("figure", name, FIGURES)
-    if file_format is not None:
-        check_choice("format", file_format, FORMATS)
     optional_module("matplotlib", "ptn[figures]")
+    from ptn.figures import paper
+
     from . import sources
 
     for name in dict.fromkeys(names or FIGURES):
-        suffix = "webp" if name == "moving" else file_format or FIGURES[name]
-        path = output / f"{name}{'.dark' if dark else ''}.{suffix}"
+        path = output / f"{name}{'.dark' if dark else ''}.{FIGURES[name]}"
         try:
             with paper(dark=dark):
-                getattr(sources, name)(path, weights)
+                getattr(sources, name)(path)
         except InputError as error:
             if names:
                 raise

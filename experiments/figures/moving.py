@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ptn.errors import InputError
 from ptn.figures import GREEN, mark_origin
 from ptn.files import atomic_path
 from ptn.geometry import PolarGrid, Similarity, origin_px, similarity_warp
@@ -58,8 +57,6 @@ def poses(unit: float = 1.0) -> tuple[tuple[str, ...], Similarity]:
 
 def make_frames(digit: Tensor, model: PolarNetwork) -> Frames:
     """Returns `digit` (28, 28) in [0, 1] in every pose, as `model`, a polar network for gray images, sees it."""
-    if model.input_shape[0] != 1:
-        raise InputError("the animation shows a network for gray images: take ptn_s or ptn_b")
     size = (model.input_shape[1], model.input_shape[2])
     kinds, pose = poses(min(size) / SIZE)
     copies = digit.double().expand(len(kinds), 1, *digit.shape)

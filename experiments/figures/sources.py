@@ -1,4 +1,4 @@
-"""Each figure drawn from its data, records or released network: functions of a path and of weights or None."""
+"""One function per figure, which draws it from data, records or a released network into a file."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import unpack_voxels
 from ptn.data.digits import bundled_digits
 from ptn.data.voxelize import fill
-from ptn.errors import InputError
 from ptn.evaluation import match_classes
 from ptn.figures import draw_log_polar
 from ptn.geometry import Similarity, similarity_warp
@@ -28,16 +27,16 @@ from . import svhn as _svhn
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def logpolar(path: Path, weights: str | None) -> None:
+def logpolar(path: Path) -> None:
     draw_log_polar(_digit(3), path)
 
 
-def responses(path: Path, weights: str | None) -> None:
+def responses(path: Path) -> None:
     _responses.draw(_digit(4), path)
 
 
-def architecture(path: Path, weights: str | None) -> None:
-    model = _network(weights or "ptn_s.quickstart")
+def architecture(path: Path) -> None:
+    model = _network("ptn_s.quickstart")
     channels, height, width = model.input_shape
     side = min(height, width)
     pose = Similarity(scale=side / 42, shift_px=(side / 6, side / 6))
@@ -45,12 +44,12 @@ def architecture(path: Path, weights: str | None) -> None:
     _architecture.draw(model, image.expand(channels, -1, -1), path, title=_title(model))
 
 
-def moving(path: Path, weights: str | None) -> None:
-    _moving.draw(_digit(4), _network(weights or "ptn_s.quickstart"), path)
+def moving(path: Path) -> None:
+    _moving.draw(_digit(4), _network("ptn_s.quickstart"), path)
 
 
-def sim2mnist(path: Path, weights: str | None) -> None:
-    model = _network(weights or "ptn_b.sim2mnist", "sim2mnist")
+def sim2mnist(path: Path) -> None:
+    model = _network("ptn_b.sim2mnist")
     test = _load("sim2mnist", "test", **model.metadata.get("dataset_options", {}))
     # 200 digits, the first of them a 9, as they are in MNIST.
     first = int((test.labels == 9).nonzero()[0])
@@ -59,7 +58,7 @@ def sim2mnist(path: Path, weights: str | None) -> None:
     _sim2mnist.draw(model, test, digits, path, title=_title(model))
 
 
-def cylinder(path: Path, weights: str | None) -> None:
+def cylinder(path: Path) -> None:
     test = load_dataset("modelnet40", "test", size=64)
     assert isinstance(test, VoxelDataset)
     shapes = []
@@ -71,30 +70,30 @@ def cylinder(path: Path, weights: str | None) -> None:
     _cylinder.draw(shapes, path)
 
 
-def azimuth(path: Path, weights: str | None) -> None:
+def azimuth(path: Path) -> None:
     _curves.draw_azimuth(load_records(), path)
 
 
-def rotsvhn(path: Path, weights: str | None) -> None:
+def rotsvhn(path: Path) -> None:
     rotated, wide, shrunk = (
         _load("rotsvhn", "test", **options) for options in ({}, {"size": 48}, {"scale": (0.6, 1.0)})
     )
     _svhn.draw_rotsvhn(_load("svhn", "test"), rotated, wide, shrunk, path)
 
 
-def angles(path: Path, weights: str | None) -> None:
+def angles(path: Path) -> None:
     _curves.draw_angles(load_records(), path)
 
 
-def origins(path: Path, weights: str | None) -> None:
-    model = _network(weights or "ptn_resnet32.rotsvhn", "svhn")
+def origins(path: Path) -> None:
+    model = _network("ptn_resnet32.rotsvhn")
     name = model.metadata["dataset"]
     digits = match_classes(_load(name, "test", **model.metadata.get("dataset_options", {})), model.classes or ())
     assert isinstance(digits, Dataset)
     _svhn.draw_origins(model, f"{_title(model)} on {name.upper()}", digits, path)
 
 
-def cost(path: Path, weights: str | None) -> None:
+def cost(path: Path) -> None:
     report = read_report(BENCHMARKS / "scaling.cpu.json")
     _curves.draw_cost(report.details["curves"], path, title=report.machine["device"])
 
@@ -111,13 +110,9 @@ def _load(name: str, split: str, **options: object) -> Dataset:
     return dataset
 
 
-def _network(weights: str, dataset: str = "") -> PolarNetwork:
-    """Returns a network for images with a learned origin, trained on a data set with `dataset` in its name."""
-    model = load_model(weights)
-    if not isinstance(model, PolarNetwork) or getattr(model.transformer, "predictor", None) is None:
-        raise InputError(f"{weights}: this figure needs a network with a learned origin, such as ptn_b")
-    if dataset not in (model.metadata.get("dataset") or ""):
-        raise InputError(f"{weights}: this figure needs a network trained on {dataset}")
+def _network(tag: str) -> PolarNetwork:
+    model = load_model(tag)
+    assert isinstance(model, PolarNetwork)
     return model
 
 

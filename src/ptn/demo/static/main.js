@@ -76,7 +76,7 @@ function setModel(model, then) {
   const thing = model.classes.every((name) => /^\d$/.test(name)) ? "digit" : "image";
   for (const word of document.querySelectorAll(".thing")) word.textContent = thing;
   answers.prepare(model);
-  const unknown = new Option("not said", "");
+  const unknown = new Option("unknown", "");
   byId("truth").replaceChildren(unknown, ...model.classes.map((name, label) => new Option(name, label)));
   then();
 }
@@ -229,7 +229,7 @@ function measure(asked) {
     latencies.push(performance.now() - asked);
     if (latencies.length > KEPT) latencies.shift();
     const median = [...latencies].sort((a, b) => a - b)[latencies.length >> 1];
-    byId("latency").textContent = `From hand to picture: ${median.toFixed(0)} ms (median)`;
+    byId("latency").textContent = `Latency: ${median.toFixed(0)} ms (median)`;
     byId("latency").dataset.median = median;
     byId("latency").dataset.count = Number(byId("latency").dataset.count ?? 0) + 1;
   }));
