@@ -186,20 +186,17 @@ def _one_line_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides warnings of the exporters that a user cannot act on."""
-
-    def about_torchvision(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("torchvision is not installed")
-
-    registry = logging.getLogger("torch.onnx._internal.exporter._registration")
-    registry.addFilter(about_torchvision)
+    """Hides warnings of the exporters about torchvision and about deprecated functions that they call."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", category=FutureWarning)
-            warnings.simplefilter("ignore", category=DeprecationWarning)
+            for category in (FutureWarning, DeprecationWarning):
+                warnings.simplefilter("ignore", category)
             yield
     finally:
-        registry.removeFilter(about_torchvision)
+        logger.setLevel(level)
 
 
 def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ..device import placement
 from ..errors import InputError
 from ..layers import ConvBlock, ResidualBlock
-from .networks import Ensemble, Explanation, Model, ModelConfig, Network
+from .networks import Ensemble, Explanation, Model, Network
 
 # On a CPU a batch is processed in chunks whose largest feature map has about this size and stays in the cache.
 _CHUNK_BYTES = 2**23
@@ -48,6 +48,9 @@ class InferenceModel(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = fold_norms(model).requires_grad_(False)
+        self.input_shape, self.classes, self.metadata = model.input_shape, model.classes, model.metadata
+        if hasattr(model, "config"):
+            self.config = model.config
         self.chunk: int | None = None
         example = next(self.model.parameters())
         if example.device.type == "cpu":
@@ -55,22 +58,6 @@ class InferenceModel(nn.Module):
             image = torch.zeros(1, *self.input_shape, dtype=example.dtype)
             self.chunk = max(1, _CHUNK_BYTES // _largest_output_bytes(self.model, image))
         self.train(False)
-
-    @property
-    def config(self) -> ModelConfig:
-        return self.model.config
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.model.input_shape
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        return self.model.classes
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return self.model.metadata
 
     def train(self, mode: bool = True) -> "InferenceModel":
         """Raise `InputError` unless `mode` is False."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..config import build
 from ..errors import InputError, check_choice, optional_module
 from ..geometry import Law, Mode, PaddingMode, PolarGrid
 from ..layers import HeatmapActivation, PolarTransformer, default_predictor
@@ -103,9 +104,8 @@ def polarize(
     if not isinstance(backbone, nn.Module):
         raise InputError(f"polarize takes a torch.nn.Module; got {type(backbone).__name__}")
     check_choice("origin", origin, ("learned", "center"))
-    size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
-    if len(size) != 2 or not all(isinstance(side, int) and side >= 4 for side in size):
-        raise InputError(f"image_size must be a number of pixels or (H, W), at least 4; got {image_size}")
+    sizes = {"image_size": image_size if isinstance(image_size, tuple | list) else (image_size, image_size)}
+    size = build(ModelConfig, {"name": "", "in_chans": in_chans, **sizes}).image_size  # checks both
     example = _example_parameter(backbone)
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
