@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .data import Dataset, list_datasets, load_dataset, load_folder
     from .errors import InputError
-    from .evaluation import audit, equivariance_error, evaluate, predict, write_audit
+    from .evaluation import equivariance_error, evaluate
+    from .evaluation.audit import audit, write_audit
+    from .evaluation.predict import predict
     from .geometry import (
         PolarGrid,
         Similarity,
@@ -31,17 +33,17 @@ if TYPE_CHECKING:
         Ensemble,
         OnnxModel,
         create_model,
-        export,
         for_inference,
         list_models,
         list_options,
         list_pretrained,
         load_model,
-        polarize,
         push_to_hub,
         save_pretrained,
         save_weights,
     )
+    from .models.export import export
+    from .models.polarize import polarize
     from .training import Recipe, fit
 
 __version__ = "0.2.0"
