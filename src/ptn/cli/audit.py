@@ -100,7 +100,7 @@ def _load(
     from ..data.folder import list_flat, read_flat
     from ..evaluation import match_classes, scores
 
-    def draw(total: int) -> Tensor:
+    def draw(total: int) -> "Tensor":
         return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].sort().values
 
     if folder is not None and dataset is None and (files := list_flat(folder)):

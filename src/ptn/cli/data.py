@@ -178,8 +178,12 @@ def polar(
     inverse: Annotated[
         bool, typer.Option("--inverse", help="Convert polar images of this command back to images.")
     ] = False,
-    angles: Annotated[int | None, typer.Option(help="Rows; by default the image's.", show_default=False)] = None,
-    radii: Annotated[int | None, typer.Option(help="Columns; by default the image's.", show_default=False)] = None,
+    angles: Annotated[
+        int | None, typer.Option(min=1, help="Rows; by default the image's.", show_default=False)
+    ] = None,
+    radii: Annotated[
+        int | None, typer.Option(min=1, help="Columns; by default the image's.", show_default=False)
+    ] = None,
     law: Annotated[str, typer.Option(help="Spacing of the radii: log or linear.")] = "log",
     r_min_px: Annotated[float, typer.Option(help="Radius of the first column (log).")] = 1.0,
     r_max_px: Annotated[

