@@ -52,10 +52,6 @@ def test_patches_come_from_the_strip_of_their_split(split):
     assert columns.max() - columns.min() > 0.7 * (end - start)
 
 
-def test_strips_are_disjoint():
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(sorted(STRIPS.values())))
-
-
 @pytest.mark.usefixtures("_ramp")
 def test_patches_have_any_angle_and_scales_from_1_to_2():
     patches = draw_textures("brick", "train", 200, torch.Generator().manual_seed(0)) * 512

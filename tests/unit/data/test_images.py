@@ -29,11 +29,6 @@ def test_16_bit_values_are_divided_by_65535(tmp_path, suffix):
     torch.testing.assert_close(image, torch.from_numpy(values / np.float32(65535))[None])
 
 
-def test_floats_in_the_unit_interval_are_kept(tmp_path):
-    values = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
-    assert torch.equal(read_image(saved(tmp_path, values))[0], torch.from_numpy(values)[None])
-
-
 @pytest.mark.parametrize("values", [[0.0, 255.0], [-0.1, 1.0], [np.nan, 1.0], [0, 65_536], [0, 255]])
 def test_32_bit_values_without_a_known_white_are_refused(tmp_path, values):
     kind = np.float32 if isinstance(values[0], float) else np.int32

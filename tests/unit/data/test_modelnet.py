@@ -212,14 +212,6 @@ def test_the_solid_at_64_is_the_packed_surface_filled_once(small):
     assert len({dataset.meta["sha256"] for dataset in (both, surface, solid)}) == 3
 
 
-def test_voxels_of_modelnet40_are_not_used_for_modelnet10(small):
-    write_packed(small, packed_arrays())
-    with pytest.raises(InputError, match="ptn data fetch modelnet40"):
-        load_modelnet("test", size=64, occupancy="solid")
-    with pytest.raises(InputError, match="ptn data fetch modelnet10"):
-        load_modelnet("test", classes=10)
-
-
 def test_a_tenth_of_each_class_is_held_out_in_any_order():
     names = [f"{kind}_{number:04d}" for kind, count in (("a", 64), ("b", 105)) for number in range(count)]
     labels = torch.tensor([0] * 64 + [1] * 105)

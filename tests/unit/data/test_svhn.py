@@ -93,13 +93,6 @@ def test_labels_that_do_not_match_the_tiles_are_refused(store, count, labels):
         load_svhn("train")
 
 
-def test_a_truncated_atlas_is_named(tiles):
-    path = tiles.data / "svhn" / "train_00.jpg"
-    path.write_bytes(path.read_bytes()[:20000])
-    with pytest.raises(InputError, match=r"cannot read .*train_00.jpg"):
-        load_svhn("train")
-
-
 # Rotation
 
 
@@ -142,12 +135,6 @@ def test_rotated_images_have_no_border_and_larger_ones_are_discs(store):
     y, x = np.mgrid[:48, :48] - 23.5
     covered = torch.from_numpy(np.hypot(x, y) <= 23.5).byte()
     assert torch.equal(large, 200 * covered.expand_as(large))
-
-
-@pytest.mark.usefixtures("tiles")
-def test_a_larger_rotated_image_has_the_usual_one_in_its_middle():
-    large, crop = load_svhn("train", rotated=True, size=48), load_svhn("train", rotated=True)
-    assert torch.equal(large.images[:, :, 8:40, 8:40], crop.images)
 
 
 def test_seeds_and_splits_have_their_own_angles(tiles):
@@ -246,26 +233,7 @@ def test_a_mat_file_with_other_variables_is_named(tmp_path, variables):
         read_crops(path)
 
 
-@pytest.mark.parametrize("kept", [0, 60, 200, 6000])
-def test_a_truncated_mat_file_is_named(tmp_path, kept):
-    path = tmp_path / "train_32x32.mat"
-    write_crops(path)
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(InputError, match=r"train_32x32\.mat"):
-        read_crops(path)
-
-
 # Full numbers
-
-
-def test_a_tile_shows_the_box_in_its_middle():
-    y, x = np.mgrid[:200, :300]
-    photo = np.stack([x // 2, y, np.zeros_like(x)], axis=-1).astype(np.uint8)
-    tile, outside = cut_tile(photo, np.array([100.0, 60.0, 40.0, 64.0]))
-    # The box is 64 high: a pixel of the tile is 2 of the photo, and its middle is (120, 92).
-    assert (tile.shape, outside) == ((3, 48, 48), 0)
-    assert tile[0, 24, 24] == pytest.approx(121 / 2, abs=1)
-    assert [tile[1, row, 24] for row in (8, 24, 39)] == pytest.approx([61, 93, 123], abs=1)
 
 
 @pytest.mark.parametrize("side", [20.0, 32.0, 75.0])
