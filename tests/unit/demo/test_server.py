@@ -82,7 +82,6 @@ def test_images_of_any_size_are_accepted(app, ask, query, shape):
         ("image.channels", 4, "image.channels"),
         ("image.pixels", "no base64!", "base64"),
         ("image.pixels", "AAAA", "3 bytes"),
-        ("image.pixels", "\ud800", "image"),
         ("turn", "a lot", "turn"),
         ("turn", float("nan"), "turn"),
         ("scale", 0, "scale"),
@@ -94,7 +93,7 @@ def test_images_of_any_size_are_accepted(app, ask, query, shape):
 def test_invalid_fields_are_named(app, ask, query, path, value, word):
     reply = post(ask, app, changed(query, path, value))
     assert reply.status == 422
-    assert word in reply.reason or not reply.reason.isascii() or "JSON" in reply.reason
+    assert word in reply.reason
 
 
 def test_unknown_models_paths_and_methods(app, ask, query):
