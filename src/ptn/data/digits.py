@@ -183,7 +183,7 @@ def load_rotmnist(
     if original is None and source == "original":
         raise missing("rotmnist", "rotmnist/mnist_rotation_new.zip", f"rotmnist/rotated_{split}.npz")
     if any(originals.values()) and not all(originals.values()):
-        absent = [f"rotmnist/rotated_{name}.npz" for name, found in originals.items() if not found]
+        absent = [f"rotmnist/rotated_{name}.npz" for name, file in originals.items() if file is None]
         raise MissingDataError(
             f"rotmnist: some original files are there but not {' and '.join(absent)}, and the regenerated splits "
             "share digits with them: ptn data fetch rotmnist, or source='regenerated'"
@@ -284,8 +284,8 @@ def _order(labels: Tensor, spec: DigitSpec, generator: torch.Generator) -> Tenso
         member = labels[order] == label
         count = int(member.sum())
         position[member] = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    taken = position.argsort(stable=True)[: sum(spec.splits.values())]
-    return order[torch.cat([part.sort().values for part in taken.split(list(spec.splits.values()))])]
+    selected = position.argsort(stable=True)[: sum(spec.splits.values())]
+    return order[torch.cat([part.sort().values for part in selected.split(list(spec.splits.values()))])]
 
 
 def _draw_poses(

@@ -111,8 +111,8 @@ def list_images(root: Path) -> dict[str, Listing]:
     top = present.get("train", root)
     train = listings["train"]
     if len(train) < 2:
-        found = f"only the class {next(iter(train))}" if train else "no class"
-        raise InputError(f"{top} has {found}: put the images into one folder per class, at least two")
+        classes = f"only the class {next(iter(train))}" if train else "no class"
+        raise InputError(f"{top} has {classes}: put the images into one folder per class, at least two")
     for name, files in train.items():
         if not files:
             raise InputError(f"{top / name} has no images: every class needs some")

@@ -90,11 +90,11 @@ def validation_mask(labels: Tensor, names: Sequence[str]) -> Tensor:
     return mask
 
 
-def _check_complete(source: Path, split: str, found: tuple[int, int], classes: int) -> None:
+def _check_complete(source: Path, split: str, counts: tuple[int, int], classes: int) -> None:
     expected = (OFFICIAL[classes][split], classes)
-    if found != expected:
+    if counts != expected:
         raise InputError(
-            f"{source} is incomplete: it has {found[0]} {split} shapes of {found[1]} classes, "
+            f"{source} is incomplete: it has {counts[0]} {split} shapes of {counts[1]} classes, "
             f"not {expected[0]} of {expected[1]}"
         )
 

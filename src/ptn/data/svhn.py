@@ -248,10 +248,10 @@ def read_archive(archive: Path) -> Tensors:
     """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
     with TemporaryDirectory(prefix="ptn-") as folder:
         unpack_tar(archive, Path(folder))
-        found = sorted(Path(folder).rglob("digitStruct.mat"))
-        if not found:
+        struct_files = sorted(Path(folder).rglob("digitStruct.mat"))
+        if not struct_files:
             raise InputError(f"{archive} has no digitStruct.mat")
-        return read_photos(found[0].parent)
+        return read_photos(struct_files[0].parent)
 
 
 def read_photos(folder: Path) -> Tensors:
