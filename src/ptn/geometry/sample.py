@@ -3,8 +3,8 @@
 import importlib.util
 import math
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -182,8 +182,9 @@ def _sample(
     check_range(images)
     _check_number("phase", phase, images.shape[0])
     _check_number("dilation", dilation, images.shape[0])
-    only_pose = origin.requires_grad and not images.requires_grad and torch.is_grad_enabled()
-    if uses_triton(backend, images, (grid.angles, grid.radii), 2**25 if only_pose else 2**23):
+    only_origin = origin.requires_grad and not images.requires_grad and torch.is_grad_enabled()
+    minimum = 2**25 if only_origin else 2**23  # about where Triton is faster in eager calls
+    if uses_triton(backend, images, (grid.angles, grid.radii), minimum):
         from . import triton_ops
 
         return triton_ops.polar_sample(images, origin, grid, phase, dilation, mode, padding_mode)
@@ -203,7 +204,8 @@ def _sample_torch(
     padding_mode: PaddingMode,
 ) -> Tensor:
     dtype = coordinate_dtype(images)
-    origin = origin.to(dtype)
+    if origin.dtype != dtype:
+        origin = origin.to(dtype)
     size = (images.shape[2], images.shape[3])
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
     if eager and not isinstance(phase, Tensor) and not isinstance(dilation, Tensor):
@@ -224,8 +226,10 @@ def _sample_torch(
 
 def _grid_sample(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:
     """`F.grid_sample` in the precision of `points` (N, h, w, 2), without its checks."""
-    numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
-    return torch.grid_sampler(images.to(points.dtype), points, *numbers, False).to(images.dtype)
+    mode_number, padding_number = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
+    if images.dtype == points.dtype:  # `to` costs a microsecond even if there is nothing to do
+        return torch.grid_sampler(images, points, mode_number, padding_number, False)
+    return torch.grid_sampler(images.to(points.dtype), points, mode_number, padding_number, False).to(images.dtype)
 
 
 # Choice of the backend
@@ -314,50 +318,64 @@ class _SampleInThreads(torch.autograd.Function):
         ctx.points, ctx.length, ctx.options = points, length, (mode, padding_mode)
         polar = images.new_empty(*images.shape[:2], *points.shape[:2])
 
-        def sample(chunk: slice) -> None:
-            pixels, moved = _copy_chunk(images[chunk], points), _move_points(points, origin[chunk])
-            polar[chunk] = _grid_sample(pixels, moved, mode, padding_mode)
+        def sample(chunks: Iterator[slice]) -> None:
+            buffers = _Buffers(images, points, length)
+            for chunk in chunks:
+                polar[chunk] = _grid_sample(*buffers.fill(images[chunk], origin[chunk]), mode, padding_mode)
 
-        _for_each_chunk(sample, len(images), length)
+        _in_threads(sample, len(images), length)
         return polar
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         images, origin = ctx.saved_tensors
-        points, (mode, padding_mode) = ctx.points, ctx.options
+        mode, padding_mode = ctx.options
         numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
         needed = ctx.needs_input_grad[:2]
         grad_images = torch.empty_like(images) if needed[0] else None
         grad_origin = torch.empty_like(origin) if needed[1] else None
 
-        def differentiate(chunk: slice) -> None:
-            pixels, moved = _copy_chunk(images[chunk], points), _move_points(points, origin[chunk])
-            grad_pixels, grad_points = torch.ops.aten.grid_sampler_2d_backward(
-                _copy_chunk(grad_output[chunk], points), pixels, moved, *numbers, False, needed
-            )
-            if grad_images is not None:
-                grad_images[chunk] = grad_pixels
-            if grad_origin is not None:
-                grad_origin[chunk] = grad_points.sum(dim=(1, 2))
+        def differentiate(chunks: Iterator[slice]) -> None:
+            buffers = _Buffers(images, ctx.points, ctx.length)
+            for chunk in chunks:
+                grad_pixels, grad_points = torch.ops.aten.grid_sampler_2d_backward(
+                    grad_output[chunk].to(origin.dtype, memory_format=torch.contiguous_format),
+                    *buffers.fill(images[chunk], origin[chunk]),
+                    *numbers,
+                    False,
+                    needed,
+                )
+                if grad_images is not None:
+                    grad_images[chunk] = grad_pixels
+                if grad_origin is not None:
+                    grad_origin[chunk] = grad_points.sum(dim=(1, 2))
 
-        _for_each_chunk(differentiate, len(images), ctx.length)
+        _in_threads(differentiate, len(images), ctx.length)
         return grad_images, grad_origin, None, None, None, None
 
 
-def _copy_chunk(values: Tensor, points: Tensor) -> Tensor:
-    """Copy to contiguous memory in the precision of the points; sequential reads are faster than scattered ones."""
-    return torch.empty(values.shape, dtype=points.dtype).copy_(values)
+class _Buffers:
+    """The pixels and points of a chunk, in memory that a thread reuses.
+
+    Pixels are copied, because sequential reads are faster than scattered ones.
+    """
+
+    def __init__(self, images: Tensor, points: Tensor, length: int) -> None:
+        self.relative = points
+        self.pixels = torch.empty((length, *images.shape[1:]), dtype=points.dtype)
+        # x and y each contiguous, like the relative points
+        self.points = torch.empty((length, 2, *points.shape[:2]), dtype=points.dtype).permute(0, 2, 3, 1)
+
+    def fill(self, images: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
+        """Return copies of `images` (n, C, H, W) and the points around `origin` (n, 2)."""
+        count = len(images)
+        points = torch.add(self.relative, origin.view(-1, 1, 1, 2), out=self.points[:count])
+        return self.pixels[:count].copy_(images), points
 
 
-def _move_points(points: Tensor, origin: Tensor) -> Tensor:
-    """Return points + origin: (h, w, 2), (n, 2) -> (n, h, w, 2), with x and y each contiguous."""
-    moved = torch.empty((len(origin), 2, *points.shape[:2]), dtype=points.dtype).permute(0, 2, 3, 1)
-    return torch.add(points, origin.view(-1, 1, 1, 2), out=moved)
-
-
-def _for_each_chunk(work: Callable[[slice], None], count: int, length: int) -> None:
-    """Call `work` for all slices of `length` in range(count), in threads that compute alone.
+def _in_threads(work: Callable[[Iterator[slice]], None], count: int, length: int) -> None:
+    """Call `work` in threads that share the slices of `length` in range(count) and compute independently.
 
     OpenMP threads wait for each other after every operation. When other processes keep the cores busy, that takes
     several times as long as the work.
@@ -365,22 +383,25 @@ def _for_each_chunk(work: Callable[[slice], None], count: int, length: int) -> N
     chunks = iter([slice(start, start + length) for start in range(0, count, length)])
     threads = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()
+    errors: list[BaseException] = []
 
     def run() -> None:
         torch.set_num_threads(1)
-        with torch.inference_mode(inference), torch.no_grad():
-            for chunk in chunks:
-                work(chunk)
+        try:
+            with torch.inference_mode(inference), torch.no_grad():
+                work(chunks)
+        except BaseException as error:
+            errors.append(error)
 
-    helpers = min(threads, _MAX_THREADS) - 1
-    try:
-        with ThreadPoolExecutor(max(1, helpers)) as pool:
-            futures = [pool.submit(run) for _ in range(helpers)]
-            run()
-            for future in futures:
-                future.result()
-    finally:  # also for threads that start later, which take the number that was set last
-        torch.set_num_threads(threads)
+    helpers = [threading.Thread(target=run) for _ in range(min(threads, _MAX_THREADS) - 1)]
+    for helper in helpers:
+        helper.start()
+    run()
+    for helper in helpers:
+        helper.join()
+    torch.set_num_threads(threads)  # also for threads that start later, which take the number that was set last
+    if errors:
+        raise errors[0]
 
 
 # Checks

@@ -74,23 +74,20 @@ def test_an_origin_modified_before_the_backward_is_an_error(small_chunks):
 
 
 def test_every_chunk_is_computed_once_with_one_torch_thread_each(small_chunks):
-    seen = []
-    module._for_each_chunk(lambda chunk: seen.append((chunk, torch.get_num_threads())), 10, 4)
-    assert sorted((chunk.start, threads) for chunk, threads in seen) == [(0, 1), (4, 1), (8, 1)]
+    chunks = []
+    module._in_threads(lambda some: chunks.extend((c.start, torch.get_num_threads()) for c in some), 10, 4)
+    assert sorted(chunks) == [(0, 1), (4, 1), (8, 1)]
 
 
 def test_an_error_in_a_thread_is_raised_and_the_number_of_threads_restored(small_chunks):
     caller = threading.get_ident()
-    started = threading.Event()
 
-    def work(chunk):
+    def work(chunks):
         if threading.get_ident() != caller:
-            started.set()
             raise ValueError("in a thread")
-        started.wait(10)
 
     with pytest.raises(ValueError, match="in a thread"):
-        module._for_each_chunk(work, 10, 1)
+        module._in_threads(work, 10, 1)
 
 
 @pytest.mark.parametrize(
