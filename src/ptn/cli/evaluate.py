@@ -159,7 +159,7 @@ def _print_confusion(result: "Evaluation", classes: tuple[str, ...]) -> None:
             (name, *(f"{count:,}" if count else "·" for count in counts))
             for name, counts in zip(classes, result.confusion.tolist(), strict=True)
         ]
-        print_table("Confusion matrix (rows: true class, columns: prediction)", ("true", *classes), rows, right=classes)
+        print_table("Confusion matrix (true × predicted)", ("true", *classes), rows, right=classes)
         return
     errors = result.confusion.clone().fill_diagonal_(0)
     pairs = errors.flatten().argsort(descending=True, stable=True)[:_MAX_PAIRS].tolist()
