@@ -122,7 +122,7 @@ def overlay(
     """Returns a PIL image: the image enlarged, its heatmap in red, a cross at its origin, a caption below.
 
     Args:
-        image: uint8 (C, H, W), grey or color.
+        image: uint8 (C, H, W), gray or color.
         origin: (x, y) in [-1, 1].
         heatmap: (h, w) of any size.
     """

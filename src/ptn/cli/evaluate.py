@@ -267,10 +267,10 @@ def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...], overlay
     """Returns the files to read, each with its folder relative to the root it was found in; skips overlays."""
     from ..data.folder import list_files
 
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():
-            found[root] = Path()
+            folders[root] = Path()
             continue
         files = list_files(root)
         if overlay is not None:
@@ -283,11 +283,11 @@ def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...], overlay
         readable = [path for path in files if path.suffix.lower() in suffixes]
         if not readable:
             raise InputError(f"{root} contains no {kind} ({', '.join(suffixes)})")
-        found |= {path: path.parent.relative_to(root) for path in readable}
+        folders |= {path: path.parent.relative_to(root) for path in readable}
         for path in files:
             if path.suffix.lower() not in suffixes:
                 warn(f"skipped {path}: not a known {kind} format")
-    return found
+    return folders
 
 
 def _overlay_paths(files: dict[Path, Path], folder: Path) -> dict[Path, Path]:

@@ -354,15 +354,15 @@ def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
     valid_shape = images.dim() in (4, 5) and 0 not in images.shape
     check("the shape of images", tuple(images.shape), valid_shape, "(N, C, H, W), with at least one image")
     in_range = images.is_floating_point() and bool(images.min() >= 0) and bool(images.max() <= 1)
-    found = f"{images.dtype} up to {float(images.max()):g}"
-    check("images", found, images.dtype == torch.uint8 or in_range, "floats in [0, 1] or uint8")
+    values = f"{images.dtype} up to {float(images.max()):g}"
+    check("images", values, images.dtype == torch.uint8 or in_range, "floats in [0, 1] or uint8")
     if labels is None:
         return images, None
     truth = torch.as_tensor(labels).cpu()
     whole = not truth.is_floating_point() and truth.dtype != torch.bool
     valid = whole and truth.shape == (len(images),) and int(truth.min()) >= 0
-    found = f"{truth.dtype} of shape {tuple(truth.shape)}, minimum {truth.min().item()}"
-    check("labels", found, valid, f"one class index per image ({len(images)}), from 0")
+    values = f"{truth.dtype} of shape {tuple(truth.shape)}, minimum {min(truth.flatten().tolist(), default=None)}"
+    check("labels", values, valid, f"one class index per image ({len(images)}), from 0")
     return images, truth.long()
 
 

@@ -146,8 +146,8 @@ def test_invalid_input_is_one_line_and_exit_code_2(
     assert len(errors) == 1, outcome.err
     assert errors[0].startswith("ptn: ")
     assert word in errors[0]
-    left = [path for path in sorted(tmp_path.rglob("*")) if path not in before and "cache" not in path.parts]
-    assert [path for path in left if path != tmp_path / "audit"] == []
+    written = [path for path in sorted(tmp_path.rglob("*")) if path not in before and "cache" not in path.parts]
+    assert [path for path in written if path != tmp_path / "audit"] == []
 
 
 @pytest.mark.parametrize(

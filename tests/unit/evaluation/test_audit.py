@@ -175,6 +175,7 @@ class Pair(nn.Module):
     ("model", "images", "options", "word"),
     [
         (brighter_side, SIDES, {"labels": [0, 1, 1]}, r"shape \(3,\)"),
+        (brighter_side, SIDES, {"labels": []}, r"shape \(0,\)"),
         (brighter_side, SIDES, {"labels": [0, 2]}, "outside the 2 classes"),
         (brighter_side, SIDES, {"labels": [0, -1]}, "minimum -1"),
         (brighter_side, SIDES, {"labels": [0.0, 1.0]}, "float32"),
