@@ -9,7 +9,7 @@ from PIL import Image
 import experiments.recipes as named
 from ptn import load_folder, load_model
 from ptn.evaluation import evaluate, scores
-from ptn.training import DataSpec, EvaluationSpec, read_records
+from ptn.training import DataSpec, read_records
 
 PTN, CCNN = "rotmnist/ptn_b/paper+", "rotmnist/ccnn_b/paper+"
 
@@ -93,23 +93,6 @@ def test_a_trained_run_is_used(experiments, tiny, tmp_path):
     assert weights.stat().st_mtime_ns == before
     records = read_records(tmp_path / "results" / "rotmnist.jsonl")
     assert {record.id for record in records} == {"rotmnist.ptn_b.plus", "rotmnist.ptn_b.plusplus", "ablation.all"}
-
-
-def test_a_new_evaluation_needs_no_training(experiments, tiny, tmp_path, monkeypatch):
-    assert experiments("reproduce", "ablation", "--seeds", "0", *tiny).code == 0
-    weights = next((tmp_path / "runs").rglob("weights.safetensors"))
-    before = weights.stat().st_mtime_ns
-    recipe = named.find_recipe(PTN)
-    evaluations = (*recipe.evaluations, EvaluationSpec("ablation.no_wrap", origins=5))
-    monkeypatch.setitem(named._RECIPES, PTN, replace(recipe, evaluations=evaluations))
-    outcome = experiments("reproduce", "ablation", "--seeds", "0", *tiny)
-    assert outcome.code == 0, outcome.err
-    assert "1 runs are missing" in outcome.out
-    assert weights.stat().st_mtime_ns == before
-    *old, new = read_records(tmp_path / "results" / "rotmnist.jsonl")
-    assert (new.id, new.origins, new.run) == ("ablation.no_wrap", 5, old[0].run)
-    test = load_folder(tmp_path / "images", "test", image_size=20)
-    assert new.test_error == pytest.approx(evaluate(load_model(weights), test, origins=5).error)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from ..errors import InputError
+from ..errors import optional_module
 from ..evaluation import describe_tta
 from .records import Record
 from .trainer import Progress, Run
@@ -14,23 +14,6 @@ LINES_PER_RUN = 20
 
 BARELY_LEARNED = 0.8
 """Fraction of the error of always predicting the most frequent class, above which a run has barely learned."""
-
-
-class Reporter(Protocol):
-    """Callbacks of a session."""
-
-    def begin(self, run: Run) -> None: ...
-    def epoch(self, run: Run, progress: Progress) -> None: ...
-    def done(self, run: Run, records: Sequence[Record]) -> None: ...
-    def failed(self, run: Run, reason: str) -> None: ...
-    def tested(self, records: Sequence[Record]) -> None: ...
-    def close(self) -> None: ...
-
-
-def make_reporter(*, tensorboard: bool = False) -> Reporter:
-    """Returns a reporter for standard output: progress bars on a terminal, plain lines otherwise."""
-    reporter: Reporter = LiveReporter() if sys.stdout.isatty() else PlainReporter()
-    return TensorBoardReporter(reporter) if tensorboard else reporter
 
 
 def summarize(records: Sequence[Record]) -> str:
@@ -60,53 +43,36 @@ def advice(run: Run) -> str | None:
     )
 
 
-def _final_lines(run: Run, records: Sequence[Record]) -> str:
-    hint = advice(run)
-    return summarize(records) + ("" if hint is None else f"\n{run.title}: {hint}")
-
-
-def _speed(run: Run) -> float:
-    """Training images per second."""
-    images = run.epoch * run.steps_per_epoch * run.batch
-    return images / run.seconds if run.seconds else 0.0
-
-
-def _remaining_seconds(run: Run) -> float:
-    return run.seconds / max(1, run.epoch) * (run.recipe.epochs - run.epoch)
-
-
 class PlainReporter:
     """Prints plain lines, about 20 for each run."""
 
     def begin(self, run: Run) -> None:
         start = f", from epoch {run.epoch}" if run.epoch or run.position else ""
-        print(f"{run.title}: {run.recipe.epochs} epochs on {run.device}{start}", flush=True)
+        self.print(f"{run.title}: {run.recipe.epochs} epochs on {run.device}{start}")
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        if progress.epoch % max(1, run.recipe.epochs // LINES_PER_RUN) and not run.done:
-            return
-        valid = "" if progress.valid_error is None else f"  valid error {progress.valid_error:.2f}%"
-        print(
-            f"{run.title}  epoch {progress.epoch}/{run.recipe.epochs}  "
-            f"loss {progress.loss:.4f}  train error {progress.train_error:.2f}%{valid}  "
-            f"{_speed(run):,.0f} images/s  {_remaining_seconds(run):.0f} s left",
-            flush=True,
-        )
+        epochs = run.recipe.epochs
+        if progress.epoch % max(1, epochs // LINES_PER_RUN) == 0 or run.done:
+            remaining = run.seconds / run.epoch * (epochs - run.epoch)
+            state = _describe(run, progress)
+            self.print(f"{run.title}  epoch {progress.epoch}/{epochs}  {state}  {remaining:.0f} s left")
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        print(_final_lines(run, records), flush=True)
+        self.print(summarize(records))
+        if (hint := advice(run)) is not None:
+            self.print(f"{run.title}: {hint}")
 
     def failed(self, run: Run, reason: str) -> None:
-        print(f"failed: {reason}", flush=True)
-
-    def tested(self, records: Sequence[Record]) -> None:
-        print(summarize(records), flush=True)
+        self.print(f"failed: {reason}")
 
     def close(self) -> None:
-        pass
+        """Ends all output."""
+
+    def print(self, line: str) -> None:
+        print(line, flush=True)
 
 
-class LiveReporter:
+class LiveReporter(PlainReporter):
     """Shows a progress bar for each active run."""
 
     def __init__(self) -> None:
@@ -128,22 +94,15 @@ class LiveReporter:
         self.bars.start()
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        valid = "" if progress.valid_error is None else f"  valid {progress.valid_error:.2f}%"
-        state = f"loss {progress.loss:.4f}  error {progress.train_error:.2f}%{valid}  {_speed(run):,.0f} images/s"
-        self.bars.update(self.tasks[id(run)], completed=progress.epoch, state=state)
+        self.bars.update(self.tasks[id(run)], completed=progress.epoch, state=_describe(run, progress))
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        self._end(run, _final_lines(run, records))
+        self.bars.remove_task(self.tasks.pop(id(run)))
+        super().done(run, records)
 
     def failed(self, run: Run, reason: str) -> None:
-        self._end(run, f"failed: {reason}")
-
-    def tested(self, records: Sequence[Record]) -> None:
-        self.bars.console.print(summarize(records), highlight=False, markup=False)
-
-    def _end(self, run: Run, line: str) -> None:
         self.bars.remove_task(self.tasks.pop(id(run)))
-        self.bars.console.print(line, highlight=False, markup=False)
+        super().failed(run, reason)
 
     def close(self) -> None:
         self.bars.stop()
@@ -151,17 +110,19 @@ class LiveReporter:
             self.bars.remove_task(task)
         self.tasks.clear()
 
+    def print(self, line: str) -> None:
+        self.bars.console.print(line, highlight=False, markup=False)
 
-class TensorBoardReporter:
+
+class TensorBoardReporter(PlainReporter):
     """Writes scalars to `tensorboard/` in the folder of each run and passes all calls on to another reporter."""
 
-    def __init__(self, other: Reporter) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError("--tensorboard needs tensorboard: pip install 'ptn[tensorboard]'") from None
-        self.other = other
+    def __init__(self, other: PlainReporter) -> None:
+        optional_module("tensorboard", "ptn[tensorboard]")
+        from torch.utils.tensorboard import SummaryWriter
+
         self.open: Any = SummaryWriter
+        self.other = other
         self.writers: dict[int, Any] = {}
 
     def begin(self, run: Run) -> None:
@@ -186,11 +147,22 @@ class TensorBoardReporter:
         self.writers.pop(id(run)).close()
         self.other.failed(run, reason)
 
-    def tested(self, records: Sequence[Record]) -> None:
-        self.other.tested(records)
-
     def close(self) -> None:
         for writer in self.writers.values():
             writer.close()
         self.writers.clear()
         self.other.close()
+
+
+def make_reporter(*, tensorboard: bool = False) -> PlainReporter:
+    """Returns a reporter for standard output: progress bars on a terminal, plain lines otherwise."""
+    reporter = LiveReporter() if sys.stdout.isatty() else PlainReporter()
+    return TensorBoardReporter(reporter) if tensorboard else reporter
+
+
+def _describe(run: Run, progress: Progress) -> str:
+    """Loss, errors and speed in one line."""
+    valid = "" if progress.valid_error is None else f"  valid error {progress.valid_error:.2f}%"
+    images = run.epoch * run.steps_per_epoch * run.batch
+    speed = images / run.seconds if run.seconds else 0.0
+    return f"loss {progress.loss:.4f}  train error {progress.train_error:.2f}%{valid}  {speed:,.0f} images/s"

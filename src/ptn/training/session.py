@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,10 @@ from ..device import Precision, choose_device, describe_device
 from ..errors import InputError
 from ..evaluation import evaluate, match_classes, scores
 from ..files import make_folder, save_tensors
-from ..models import Model, ModelConfig, Network, count_parameters, load_model, save_weights
+from ..models import Model, ModelConfig, Network, count_parameters, save_weights
 from .distributed import Parallel
 from .fleet import FleetOutcome, out_of_memory, train_fleet
-from .progress import Reporter, make_reporter
+from .progress import PlainReporter, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe, default_recipe
 from .records import Record, append_records, git_commit, merge_records, read_records
 from .trainer import Progress, Run, RunData, build_model, channel_statistics, prepare_device, restored_settings
@@ -73,10 +73,10 @@ class SessionOptions:
             self.parallel.wait()
 
 
-def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: Reporter) -> FleetOutcome:
+def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: PlainReporter) -> FleetOutcome:
     """Trains recipes (each with its own seed), evaluates each on its test set, and writes weights and records.
 
-    A finished run is not trained again; evaluations that its recipe has gained since are added to its records.
+    A finished run is not trained again.
     """
     if not recipes:
         raise InputError("no recipe to train")
@@ -116,7 +116,7 @@ def load_split(spec: DataSpec, split: str, *, seed: int = 0) -> AnyDataset:
 class _Session:
     """State of `train_recipes`: the options, and the splits that runs share."""
 
-    def __init__(self, options: SessionOptions, reporter: Reporter) -> None:
+    def __init__(self, options: SessionOptions, reporter: PlainReporter) -> None:
         self.options, self.reporter = options, reporter
         self.splits: dict[str, AnyDataset] = {}
 
@@ -125,14 +125,16 @@ class _Session:
         finished = [] if options.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
         waiting = [recipe for recipe in recipes if recipe not in finished]
         options.wait()  # no process writes files before all have looked for finished runs
-        self._check_models(waiting)
-        if options.fresh:
-            self._delete_runs(waiting)
-        if options.leads and finished:
-            for recipe in finished:
-                self._add_evaluations(recipe)
-            if options.results is not None:
-                merge_records(options.results, [self._folder(recipe) / "result.jsonl" for recipe in finished])
+        distinct = {recipe.sha256: recipe for recipe in waiting}
+        if options.fresh or len(distinct) > 1:  # before runs are deleted, or hours spent on the first of several
+            for recipe in distinct.values():
+                build_model(recipe, self._load(recipe, recipe.data.train))
+        if options.fresh and options.leads:
+            for recipe in recipes:
+                shutil.rmtree(self._folder(recipe), ignore_errors=True)
+        if options.results is not None and options.leads and finished:
+            merge_records(options.results, [self._folder(recipe) / "result.jsonl" for recipe in finished])
+        options.wait()
         return train_fleet(
             [partial(self._start, recipe) for recipe in waiting],
             at_once=1 if options.parallel else options.at_once,
@@ -151,8 +153,6 @@ class _Session:
             self.splits[key] = load_split(spec, split, seed=recipe.seed)
         return self.splits[key]
 
-    # --- before training
-
     def _is_finished(self, recipe: Recipe) -> bool:
         """True if the run has records. Raises if its folder must not be touched with these options."""
         folder = self._folder(recipe)
@@ -163,33 +163,21 @@ class _Session:
             state, keep = ("a finished run", "keep it") if results.exists() else ("a run", "continue")
             raise InputError(f"{folder} has {state}: {keep} with --resume, or start over with --fresh")
         records = read_records(results) if results.exists() else []
-        if any(record.config_sha256 != recipe.sha256 for record in records):
+        if not records:  # an interrupted write leaves a file without a record
+            return False
+        evaluations = {EvaluationSpec(record.id, record.rotations, record.origins) for record in records}
+        if records[0].config_sha256 != recipe.sha256 or not evaluations.issuperset(recipe.evaluations):
             raise InputError(f"{folder} has a finished run with other settings: start over with --fresh")
-        return bool(records)  # an interrupted write leaves a file without a record
-
-    def _check_models(self, recipes: Sequence[Recipe]) -> None:
-        """Builds every model once, before earlier runs are deleted or hours spent on the first of several."""
-        distinct = {recipe.sha256: recipe for recipe in recipes}
-        if self.options.fresh or len(distinct) > 1:
-            for recipe in distinct.values():
-                build_model(recipe, self._load(recipe, recipe.data.train))
-
-    def _delete_runs(self, recipes: Sequence[Recipe]) -> None:
-        if self.options.leads:
-            for recipe in recipes:
-                shutil.rmtree(self._folder(recipe), ignore_errors=True)
-        self.options.wait()
+        return True
 
     def _start(self, recipe: Recipe) -> Run:
-        options, spec = self.options, recipe.data
+        options, valid = self.options, recipe.data.valid
         prepare_device(recipe.precision)
-        data = RunData(
-            self._load(recipe, spec.train), self._load(recipe, spec.valid) if spec.valid is not None else None
-        )
+        train = self._load(recipe, recipe.data.train)
         try:
             run = Run(
                 recipe,
-                data,
+                RunData(train, None if valid is None else self._load(recipe, valid)),
                 options.device,
                 self._folder(recipe),
                 parallel=options.parallel,
@@ -206,8 +194,6 @@ class _Session:
             self.reporter.begin(run)
         return run
 
-    # --- after training
-
     def _finish(self, run: Run) -> None:
         try:
             if self.options.leads:
@@ -215,17 +201,30 @@ class _Session:
         finally:
             self.options.wait()
 
+    def _fail(self, run: Run, reason: str) -> None:
+        if self.options.leads:
+            record = replace(make_record(run), metrics={"reason": reason})
+            self._write(run.recipe, [replace(record, **vars(evaluation)) for evaluation in run.recipe.evaluations])
+            self.reporter.failed(run, reason)
+
     def _evaluate(self, run: Run) -> None:
+        """Evaluates a trained run and writes its records and weights."""
         recipe, model = run.recipe, run.finished_model()
         common: dict[str, Any] = {"together": run.together}
-        if (valid_error := _valid_error(run, model)) is not None:
-            common["valid_error"] = valid_error
-        blank = _make_record(run)
-        records = [
-            replace(blank, **{**result, "metrics": result["metrics"] | common, "status": "done"})
-            for result in self._measure(recipe, model, recipe.evaluations)
-        ]
-        folder = self._folder(recipe)
+        if run.best_error is not None:
+            common["valid_error"] = run.best_error
+        elif run.data.valid is not None:
+            common["valid_error"] = round(evaluate(model, run.data.valid, precision=recipe.precision).error, 6)
+        blank = make_record(run)
+        records: list[Record] = []
+        results: dict[tuple[int, int], tuple[float, dict[str, Any]]] = {}
+        for evaluation in recipe.evaluations:
+            tta = evaluation.rotations, evaluation.origins
+            if tta not in results:
+                results[tta] = self._measure(recipe, model, evaluation)
+            error, metrics = results[tta]
+            values = {"test_error": error, "metrics": metrics | common, "status": "done", **vars(evaluation)}
+            records.append(replace(blank, **values))
         model.classes = tuple(run.data.train.classes)
         model.metadata = {
             "dataset": recipe.data.name,
@@ -235,84 +234,37 @@ class _Session:
             "seed": recipe.seed,
             "test_error": records[0].test_error,
         }
+        folder = self._folder(recipe)
         save_weights(model, folder / "weights.safetensors")
-        self._write(records, folder)
+        self._write(recipe, records)
         (folder / "checkpoint.safetensors").unlink(missing_ok=True)
         self.reporter.done(run, records)
 
-    def _fail(self, run: Run, reason: str) -> None:
-        if self.options.leads:
-            blank = replace(_make_record(run), metrics={"reason": reason})
-            records = [replace(blank, **vars(evaluation)) for evaluation in run.recipe.evaluations]
-            self._write(records, self._folder(run.recipe))
-            self.reporter.failed(run, reason)
-
-    def _add_evaluations(self, recipe: Recipe) -> None:
-        """Evaluates a finished run for the evaluations that its recipe has gained since."""
-        folder = self._folder(recipe)
-        records = read_records(folder / "result.jsonl")
-        first = records[0]
-        known = {(record.id, record.rotations, record.origins) for record in records}
-        missing = [e for e in recipe.evaluations if (e.id, e.rotations, e.origins) not in known]
-        if not missing or first.status == "failed":
-            return
-        if _data_sha256(self._load(recipe, recipe.data.train)) != first.data_sha256:
-            raise InputError(
-                f"{folder} was trained on a different version of {recipe.data.name}, so it cannot be evaluated for "
-                f"{missing[0]}: start over with --fresh"
-            )
-        device = self.options.device
-        prepare_device(recipe.precision)
-        model: Any = load_model(folder / "weights.safetensors").to(device)
-        common: dict[str, Any] = {
-            key: value for key, value in first.metrics.items() if key in ("together", "valid_error")
-        }
-        versions = {"git": git_commit(), "torch": torch.__version__, "device": describe_device(device)}
-        common["tested_with"] = versions
-        added = [
-            replace(first, **{**result, "metrics": result["metrics"] | common})
-            for result in self._measure(recipe, model, missing)
-        ]
-        self._write(added, folder)
-        self.reporter.tested(added)
-
-    def _measure(
-        self, recipe: Recipe, model: Model, evaluations: Sequence[EvaluationSpec]
-    ) -> Iterator[dict[str, Any]]:
-        """Yields the fields of a record that each evaluation sets; the same augmentation is evaluated once."""
+    def _measure(self, recipe: Recipe, model: Model, evaluation: EvaluationSpec) -> tuple[float, dict[str, Any]]:
+        """Returns the test error and the metrics of an evaluation."""
         test = self._load(recipe, recipe.data.test)
-        results: dict[tuple[int, int], dict[str, Any]] = {}
-        for evaluation in evaluations:
-            tta = (evaluation.rotations, evaluation.origins)
-            if tta not in results:
-                start = time.perf_counter()
-                result = evaluate(model, test, rotations=tta[0], origins=tta[1], precision=recipe.precision)
-                metrics = {
-                    "source": test.meta.get("source"),
-                    "test_count": result.n,
-                    "test_seconds": round(time.perf_counter() - start, 3),
-                    "per_class_accuracy": [None if v is None else round(v, 2) for v in result.per_class],
-                    "class_accuracy": round(result.class_accuracy, 4),
-                }
-                if self.options.extra_metrics is not None:
-                    metrics |= self.options.extra_metrics(model, recipe, test, evaluation)
-                results[tta] = {"test_error": round(result.error, 6), "metrics": metrics}
-            yield {**results[tta], **vars(evaluation)}
+        rotations, origins = evaluation.rotations, evaluation.origins
+        start = time.perf_counter()
+        result = evaluate(model, test, rotations=rotations, origins=origins, precision=recipe.precision)
+        metrics = {
+            "source": test.meta.get("source"),
+            "test_count": result.n,
+            "test_seconds": round(time.perf_counter() - start, 3),
+            "per_class_accuracy": [None if value is None else round(value, 2) for value in result.per_class],
+            "class_accuracy": round(result.class_accuracy, 4),
+        }
+        if self.options.extra_metrics is not None:
+            metrics |= self.options.extra_metrics(model, recipe, test, evaluation)
+        return round(result.error, 6), metrics
 
-    def _write(self, records: Sequence[Record], folder: Path) -> None:
+    def _write(self, recipe: Recipe, records: Sequence[Record]) -> None:
         append_records(self.options.folder / "records.jsonl", records)
         if self.options.results is not None:
             append_records(self.options.results, records)
-        append_records(folder / "result.jsonl", records)  # last: it marks the run as finished
+        append_records(self._folder(recipe) / "result.jsonl", records)  # last: it marks the run as finished
 
 
-def _valid_error(run: Run, model: Model) -> float | None:
-    if run.recipe.selection == "valid" or run.data.valid is None:
-        return run.best_error
-    return round(evaluate(model, run.data.valid, precision=run.recipe.precision).error, 6)
-
-
-def _make_record(run: Run) -> Record:
+def make_record(run: Run) -> Record:
     """Returns the record of a run without a result."""
     recipe = run.recipe
     return Record(
@@ -328,7 +280,7 @@ def _make_record(run: Run) -> Record:
         train_seconds=round(run.seconds, 3),
         seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,
         selection=recipe.selection,
-        data_sha256=_data_sha256(run.data.train),
+        data_sha256=str(run.data.train.meta.get("sha256", "")),
         config=recipe.changes(),
         config_sha256=recipe.sha256,
         git=git_commit(),
@@ -338,10 +290,6 @@ def _make_record(run: Run) -> Record:
         started=run.started,
         status="failed",
     )
-
-
-def _data_sha256(train: AnyDataset) -> str:
-    return str(train.meta.get("sha256", ""))
 
 
 # --- fit
@@ -373,7 +321,7 @@ def fit(
     epochs: int | None = None,
     batch: int | None = None,
     lr: float | None = None,
-    augment: AugmentSpec | Mapping[str, Any] | None = None,
+    augment: Mapping[str, Any] | None = None,
     seed: int = 0,
     precision: Precision = "fp32",
     device: torch.device | str = "auto",
@@ -405,17 +353,28 @@ def fit(
         settings: Further settings of a `Recipe` by dotted key: `{"optimizer.weight_decay": 0.01}`.
         progress: Print the progress.
     """
-    train_set, valid_set = _fit_data(model, train, valid)
-    recipe = _fit_recipe(model, train_set, valid_set, augment)
-    for key in settings or {}:
+    train_set = _as_dataset(model, train, "train")
+    if valid is None and isinstance(train, str | Path):
+        valid = train
+    valid_set = None
+    if valid is not None:
+        valid_set = match_classes(_as_dataset(model, valid, "valid", train_set.classes), train_set.classes)
+    recipe = _fit_recipe(model, train_set, valid_set)
+    chosen = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
+    chosen = {key: value for key, value in chosen.items() if value is not None} | dict(settings or {})
+    for key in chosen:
         if key.split(".")[0] in ("name", "data", "model", "dropout", "origin_jitter_px"):
             raise InputError(f"{key} is not a setting of fit: it is decided by the model and the data")
-    chosen = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
-    recipe = override(
-        recipe, {key: value for key, value in chosen.items() if value is not None} | dict(settings or {})
-    )
-    _check_outputs(model, train_set, recipe)
-    if isinstance(model, Network) and isinstance(train_set, Dataset) and _has_no_normalization(model):
+    recipe = override(replace(recipe, augment=build(AugmentSpec, augment or {}, "augment")), chosen)
+    sample = subset(train_set, torch.arange(min(2, len(train_set)))).images
+    crop = recipe.augment.crop_px
+    outputs = scores(model, sample[..., :crop, :crop]).shape[1]
+    if outputs != len(train_set.classes):
+        count = len(train_set.classes)
+        raise InputError(
+            f"the model has {outputs} outputs, {train_set.name} has {count} classes: use num_classes={count}"
+        )
+    if isinstance(model, Network) and isinstance(train_set, Dataset) and _is_not_normalized(model):
         model.set_normalization(*channel_statistics(train_set.images))
     target = None if folder is None else make_folder(Path(folder))
     reporter = make_reporter() if progress else None
@@ -445,28 +404,32 @@ def fit(
                 model.metadata = {"dataset": train_set.name, "seed": recipe.seed}  # type: ignore[assignment]
             model.eval()
     if target is not None:
-        _save_fitted(model, target / "weights.safetensors")
+        if isinstance(getattr(model, "config", None), ModelConfig):
+            save_weights(model, target / "weights.safetensors")  # type: ignore[arg-type]
+        else:  # create_model cannot build it
+            save_tensors(target / "weights.safetensors", model.state_dict(), {"classes": json.dumps(model.classes)})
         (target / "checkpoint.safetensors").unlink(missing_ok=True)
-    epochs_done = [Progress(**epoch) for epoch in run.history]
-    return History(epochs_done, _best_epoch(epochs_done), run.seconds)
+    history = [Progress(**epoch) for epoch in run.history]
+    best = min(history, key=lambda epoch: epoch.valid_error or 0.0) if run.best else history[-1]
+    return History(history, best.epoch, run.seconds)
 
 
-def _fit_data(
-    model: nn.Module, train: TrainingData, valid: TrainingData | None
-) -> tuple[AnyDataset, AnyDataset | None]:
-    train_set = _as_dataset(model, train, "train")
-    if valid is None and isinstance(train, str | Path):
-        return train_set, _as_dataset(model, train, "valid")
-    if valid is None:
-        return train_set, None
-    valid_set = _as_dataset(model, valid, "valid", classes=train_set.classes)
-    return train_set, match_classes(valid_set, train_set.classes)
+def _fit_recipe(model: nn.Module, train: AnyDataset, valid: AnyDataset | None) -> Recipe:
+    config = getattr(model, "config", None)
+    name = config.name if isinstance(config, ModelConfig) else type(model).__name__
+    data = DataSpec(train.name, valid=None if valid is None else "valid")
+    voxels = isinstance(train, VoxelDataset)
+    return default_recipe(f"fit/{train.name}/{name}", data, name, len(train), voxels=voxels)
+
+
+def _is_not_normalized(model: Network) -> bool:
+    return not model.get_buffer("mean").any() and bool((model.get_buffer("std") == 1).all())
 
 
 def _as_dataset(
     model: nn.Module, data: TrainingData, split: str, classes: tuple[str, ...] | None = None
 ) -> AnyDataset:
-    """Returns training data of any kind as a data set."""
+    """Returns training data of any kind as a data set; `classes` are for tensors, by default those of the model."""
     if isinstance(data, Dataset | VoxelDataset):
         return data
     if isinstance(data, str | Path):
@@ -481,60 +444,10 @@ def _as_dataset(
     if images.dim() != 4:
         raise InputError(f"images must have shape (N, C, H, W); got {tuple(images.shape)}")
     if images.dtype != torch.uint8:
-        images = images.float()
         if images.numel() and not (images.min() >= 0 and images.max() <= 1):
             raise InputError("images must be uint8, or floats in [0, 1]")
-        images = (255 * images).round().to(torch.uint8)
-    labels = labels.long()
+        images = (255 * images.float()).round().to(torch.uint8)
     if classes is None:
         known = getattr(model, "classes", None)
-        classes = known or tuple(map(str, range(_outputs(model, images, 2))))
-    return Dataset("tensors", split, images, labels, classes)
-
-
-def _outputs(model: nn.Module, images: Tensor, count: int) -> int:
-    """Number of logits of a model."""
-    return scores(model, images[:count]).shape[1]
-
-
-def _check_outputs(model: nn.Module, train: AnyDataset, recipe: Recipe) -> None:
-    sample = subset(train, torch.arange(min(2, len(train)))).images
-    if crop := recipe.augment.crop_px:
-        sample = sample[..., :crop, :crop]
-    if (count := _outputs(model, sample, 2)) != len(train.classes):
-        raise InputError(
-            f"the model has {count} outputs, {train.name} has {len(train.classes)} classes: "
-            f"create the model with num_classes={len(train.classes)}"
-        )
-
-
-def _fit_recipe(
-    model: nn.Module, train: AnyDataset, valid: AnyDataset | None, augment: AugmentSpec | Mapping[str, Any] | None
-) -> Recipe:
-    config = getattr(model, "config", None)
-    name = config.name if isinstance(config, ModelConfig) else type(model).__name__
-    data = DataSpec(train.name, valid=None if valid is None else "valid")
-    voxels = isinstance(train, VoxelDataset)
-    recipe = default_recipe(f"fit/{train.name}/{name}", data, name, len(train), voxels=voxels)
-    if augment is None:
-        return recipe
-    spec = augment if isinstance(augment, AugmentSpec) else build(AugmentSpec, augment, "augment")
-    return replace(recipe, augment=spec)
-
-
-def _has_no_normalization(model: Network) -> bool:
-    mean, std = model.get_buffer("mean"), model.get_buffer("std")
-    return torch.equal(mean, torch.zeros_like(mean)) and torch.equal(std, torch.ones_like(std))
-
-
-def _best_epoch(epochs: Sequence[Progress]) -> int:
-    errors = [progress.valid_error for progress in epochs if progress.valid_error is not None]
-    return epochs[errors.index(min(errors))].epoch if errors else len(epochs)
-
-
-def _save_fitted(model: nn.Module, path: Path) -> None:
-    """Writes the weights; without the configuration for a model that `create_model` cannot build."""
-    if isinstance(getattr(model, "config", None), ModelConfig):
-        save_weights(model, path)  # type: ignore[arg-type]
-    else:
-        save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
+        classes = known or tuple(map(str, range(scores(model, images[:2]).shape[1])))
+    return Dataset("tensors", split, images, labels.long(), classes)

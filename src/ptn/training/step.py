@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,21 +19,6 @@ from .recipe import OptimizerSpec, Recipe, ScheduleSpec
 # --- batches
 
 
-class Batches(Protocol):
-    """Source of batches.
-
-    `start` sets the samples of an epoch, indices (steps, batch), and the first step; `prepare` runs on the host
-    before each step; `load` is part of the captured step and returns images of `shape` in [0, 1], and labels.
-    """
-
-    steps: int
-    shape: tuple[int, ...]
-
-    def start(self, order: Tensor, position: int) -> None: ...
-    def prepare(self) -> None: ...
-    def load(self) -> tuple[Tensor, Tensor]: ...
-
-
 def epoch_order(count: int, batch: int, *, seed: int, epoch: int) -> Tensor:
     """Returns the sample indices of each batch of an epoch, (steps, batch): a shuffle without the remainder."""
     generator = torch.Generator().manual_seed((seed << 20) + epoch)
@@ -41,15 +26,38 @@ def epoch_order(count: int, batch: int, *, seed: int, epoch: int) -> Tensor:
     return torch.randperm(count, generator=generator)[: steps * batch].view(steps, -1)
 
 
-class Resident:
+class Batches:
+    """Source of batches.
+
+    `start` sets the samples of an epoch, indices (steps, batch), and the first step; `prepare` runs on the host
+    before each step; `load` is part of the captured step and returns images of `shape` in [0, 1], and labels.
+    """
+
+    def __init__(self, data: Dataset | VoxelDataset, steps: int) -> None:
+        self.steps = steps
+        self.shape = image_shape(data)
+        self.voxels = isinstance(data, VoxelDataset)
+
+    def start(self, order: Tensor, position: int) -> None:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Does nothing by default."""
+
+    def load(self) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def to_float(self, images: Tensor) -> Tensor:
+        """Converts bytes to floats in [0, 1], packed voxels to grids."""
+        return unpack_voxels(images, self.shape[-1]).float() if self.voxels else images.float() / 255
+
+
+class Resident(Batches):
     """The whole data set as bytes on the device; batches are indexed inside the step."""
 
     def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
-        self.voxels = data.size if isinstance(data, VoxelDataset) else None
-        self.images = _stored(data).to(device)
-        self.labels = data.labels.to(device)
-        self.steps = steps
-        self.shape = image_shape(data)
+        super().__init__(data, steps)
+        self.images, self.labels = stored_bytes(data).to(device), data.labels.to(device)
         self.order = torch.zeros(steps, batch, dtype=torch.int64, device=device)
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
 
@@ -57,40 +65,30 @@ class Resident:
         self.order.copy_(order, non_blocking=True)
         self.position.fill_(position)
 
-    def prepare(self) -> None:
-        pass
-
     def load(self) -> tuple[Tensor, Tensor]:
         # the capture runs the step before any epoch starts, perhaps more often than an epoch has steps
         index = self.order.index_select(0, self.position % self.steps)[0]
         self.position.add_(1)
-        images = self.images.index_select(0, index)
-        return _as_floats(images, self.voxels), self.labels.index_select(0, index)
+        return self.to_float(self.images.index_select(0, index)), self.labels.index_select(0, index)
 
 
-class Streamed:
+class Streamed(Batches):
     """Batches from a DataLoader, copied into fixed buffers on the device."""
 
-    def __init__(
-        self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device, *, workers: int = 2
-    ) -> None:
-        self.voxels = data.size if isinstance(data, VoxelDataset) else None
-        stored = _stored(data)
-        self.samples = TensorDataset(stored, data.labels)
-        self.workers = workers
-        self.pin = device.type == "cuda"
-        self.steps = steps
-        self.shape = image_shape(data)
-        self.images = torch.zeros(batch, *stored.shape[1:], dtype=stored.dtype, device=device)
-        self.labels = torch.zeros(batch, dtype=torch.int64, device=device)
+    workers = 2
+
+    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
+        super().__init__(data, steps)
+        self.samples = TensorDataset(stored_bytes(data), data.labels)
+        self.images, self.labels = (
+            torch.zeros(batch, *tensor.shape[1:], dtype=tensor.dtype, device=device)
+            for tensor in self.samples.tensors
+        )
 
     def start(self, order: Tensor, position: int) -> None:
-        loader = DataLoader(
-            self.samples,
-            batch_sampler=order[position:].tolist(),
-            num_workers=self.workers,
-            pin_memory=self.pin,
-        )
+        samplers = order[position:].tolist()
+        pin = self.images.is_cuda
+        loader = DataLoader(self.samples, batch_sampler=samplers, num_workers=self.workers, pin_memory=pin)
         self.iterator = iter(loader)
 
     def prepare(self) -> None:
@@ -99,7 +97,7 @@ class Streamed:
         self.labels.copy_(labels, non_blocking=True)
 
     def load(self) -> tuple[Tensor, Tensor]:
-        return _as_floats(self.images, self.voxels), self.labels
+        return self.to_float(self.images), self.labels
 
 
 def make_batches(
@@ -107,7 +105,7 @@ def make_batches(
 ) -> Batches:
     """Returns `Streamed` batches if `stream`, else `Resident`; None streams what exceeds a third of GPU memory."""
     if stream is None:
-        stream = device.type == "cuda" and _stored(data).numel() >= torch.cuda.mem_get_info(device)[0] / 3
+        stream = device.type == "cuda" and stored_bytes(data).numel() >= torch.cuda.mem_get_info(device)[0] / 3
     return (Streamed if stream else Resident)(data, steps, batch, device)
 
 
@@ -118,15 +116,9 @@ def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
     return tuple(data.images.shape[1:])
 
 
-def _stored(data: Dataset | VoxelDataset) -> Tensor:
+def stored_bytes(data: Dataset | VoxelDataset) -> Tensor:
+    """Returns the images as bytes, or the packed voxels."""
     return data.packed if isinstance(data, VoxelDataset) else data.images
-
-
-def _as_floats(images: Tensor, voxels: int | None) -> Tensor:
-    """Converts bytes to floats in [0, 1], packed voxels to grids of side `voxels`."""
-    if voxels is not None:
-        return unpack_voxels(images, voxels).float()
-    return images.float() / 255
 
 
 # --- optimizer and learning rate
@@ -140,11 +132,10 @@ def make_optimizer(
     predictors = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.parameters()}
     groups = []
     for parameters, decay in ((decayed, spec.weight_decay), (plain, 0.0)):
-        delayed = [p for p in parameters if origin_lr is not None and id(p) in predictors]
-        others = [p for p in parameters if origin_lr is None or id(p) not in predictors]
-        groups += [{"params": others, "weight_decay": decay, "lr": lr}]
-        groups += [{"params": delayed, "weight_decay": decay, "lr": origin_lr}]
-    groups = [group for group in groups if group["params"]]
+        for delayed, rate in ((False, lr), (True, origin_lr)):
+            members = [p for p in parameters if (origin_lr is not None and id(p) in predictors) == delayed]
+            if members:
+                groups.append({"params": members, "weight_decay": decay, "lr": rate})
     if spec.kind == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, fused=True)
     return torch.optim.AdamW(groups, lr=lr, fused=True, capturable=lr.is_cuda)
@@ -156,11 +147,8 @@ def split_for_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
     Weight decay of the heatmap layer drives the sum of the heatmap, by which the origin is divided, to zero.
     """
     heads = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.head.parameters()}
-    decayed: list[nn.Parameter] = []
-    plain: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        (plain if parameter.dim() < 2 or id(parameter) in heads else decayed).append(parameter)
-    return decayed, plain
+    decays = {p: p.dim() >= 2 and id(p) not in heads for p in model.parameters()}
+    return [p for p in decays if decays[p]], [p for p in decays if not decays[p]]
 
 
 def learning_rates(spec: ScheduleSpec, peak: float, steps: int) -> Tensor:
@@ -258,20 +246,16 @@ class TrainingStep:
             self._step()
         torch._C._cuda_clearCublasWorkspaces()
         self.graph = graph
-        self.cost = self._time_replays()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(5):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        self.cost = start.elapsed_time(end) / 1000 / 5
         for key, value in self.tensors().items():
             value.copy_(saved[key])
         self.generator.set_state(state)
-
-    def _time_replays(self, count: int = 5) -> float:
-        assert self.graph is not None
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(count):
-            self.graph.replay()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1000 / count
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns every tensor that a step changes, by name: the tensors of a checkpoint."""
@@ -280,13 +264,7 @@ class TrainingStep:
         for index, parameter in enumerate(parameters):
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 state[f"optimizer.{index}.{key}"] = value
-        counters = {
-            "count": self.count,
-            "loss_sum": self.loss_sum,
-            "wrong": self.wrong,
-            "first_bad": self.first_bad,
-        }
-        return state | counters
+        return state | {name: getattr(self, name) for name in ("count", "loss_sum", "wrong", "first_bad")}
 
     def _allocate_optimizer_state(self) -> None:
         """Creates the state of the optimizer, which it allocates in its first step, by a step with rate zero."""

@@ -331,21 +331,23 @@ def prepare_device(precision: Precision) -> None:
 @contextmanager
 def restored_settings() -> Iterator[None]:
     """Context manager: restores the global options of torch that `prepare_device` sets on exit."""
-    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    tf32 = [switch.allow_tf32 for switch in switches]
-    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    options: list[tuple[Any, str]] = [
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "deterministic"),
+        (torch.backends.cudnn, "benchmark"),
+        (torch.utils.deterministic, "fill_uninitialized_memory"),
+    ]
+    before = [getattr(*option) for option in options]
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     try:
         with warnings.catch_warnings():
             yield
     finally:
-        for switch, value in zip(switches, tf32, strict=True):
-            switch.allow_tf32 = value
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
+        for (owner, name), value in zip(options, before, strict=True):
+            setattr(owner, name, value)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

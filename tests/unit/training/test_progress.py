@@ -10,7 +10,7 @@ from rich.console import Console
 from ptn.training import Run
 from ptn.training.fleet import train_fleet
 from ptn.training.progress import LiveReporter, PlainReporter, TensorBoardReporter, advice, summarize
-from ptn.training.session import _make_record
+from ptn.training.session import make_record
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def train(run, reporter):
     run.on_epoch = reporter.epoch
     reporter.begin(run)
     train_fleet([run])
-    record = replace(_make_record(run), test_error=12.5, status="done")
+    record = replace(make_record(run), test_error=12.5, status="done")
     reporter.done(run, [record])
     reporter.close()
     return record
