@@ -138,7 +138,8 @@ def _per_image(name: str, value: Tensor | float | tuple[float, float], images: T
     """Return `value`, one for all or one for each of `images`, as a tensor (N, *shape)."""
     dtype, device, full = coordinate_dtype(images), images.device, (images.shape[0], *shape)
     if isinstance(value, Tensor):
-        if value.shape not in (shape, full):
+        # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
+        if value.shape != (shape if value.dim() == len(shape) else full):
             raise InputError(f"{name} must have shape {shape} or {full}; got {tuple(value.shape)}")
         return value.to(dtype=dtype, device=device).expand(full)
     if shape:

@@ -52,7 +52,7 @@ def export(
     Args:
         images: Images for the check; by default handwritten digits. Required for a module that
             is not a network of ptn.
-        tolerance: Largest accepted difference between logits.
+        tolerance: Largest accepted difference between logits, relative to the largest logit if that exceeds 1.
 
     Raises:
         InputError: The network cannot be exported, or the logits differ.
@@ -80,10 +80,11 @@ def export(
             with torch.no_grad():
                 logits = network(batch)
                 difference = float((exported(batch) - logits).abs().max())
-            if not difference <= tolerance:  # also if it is NaN
+                largest = float(logits.abs().max())
+            if not difference <= tolerance * max(1.0, largest):  # also if it is NaN
                 raise InputError(
-                    f"{path} was not written: in a batch of {count} its logits differ from the network's by "
-                    f"{difference:.2g}, more than {tolerance:g}; the largest is {float(logits.abs().max()):.3g}"
+                    f"{path} was not written: in a batch of {count} its logits, up to {largest:.3g}, differ from "
+                    f"those of the network by {difference:.2g}; the tolerance is {tolerance:g}"
                 )
             differences.append(difference)
     return Exported(path, max(differences), min(first, len(images)), BATCHES)

@@ -172,8 +172,8 @@ class PlainNetwork(Network):
 class PolarNetwork(Network):
     """A classifier of polar images: PTN, PCNN, and the cylindrical network for volumes.
 
-    Images are sampled before they are normalized. What lies outside an image is therefore black like its background,
-    and the border of the image does not show.
+    Images are sampled before they are normalized. What lies outside an image is therefore black like its
+    background, and the border of the image does not show.
     """
 
     def __init__(
