@@ -44,7 +44,8 @@ class PolarTransformer(nn.Module):
         origin: "center" or "learned"; by default "learned" with a predictor and "center" without.
         in_chans: channels of the images; only with `origin="learned"` and without a predictor.
         origin_jitter_px: in training, moves each origin by up to so many pixels along x and y.
-        mode, padding_mode: as in `polar_sample`.
+        mode: interpolation, as in `polar_sample`.
+        padding_mode: values outside the image, as in `polar_sample`.
 
     Raises:
         InputError: `origin`, `predictor` and `in_chans` contradict each other.
@@ -180,7 +181,8 @@ class SpatialTransformer(nn.Module):
     Args:
         localiser: maps images to poses (N, 4): log-scale, rotation in radians, and the point (x, y) in [-1, 1] that
             is moved to the centre. Zero is the identity: initialise the last layer with zeros.
-        mode, padding_mode: as in `similarity_warp`.
+        mode: interpolation, as in `similarity_warp`.
+        padding_mode: values outside the image, as in `similarity_warp`.
     """
 
     def __init__(
