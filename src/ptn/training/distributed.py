@@ -86,9 +86,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        total = grad_output.clone()
-        dist.all_reduce(total)
-        return total
+        return _Sum.forward(ctx, grad_output)
 
 
 class SyncBatchNormCPU(nn.Module):

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import build
+from ..config import build, check
 from ..errors import InputError
 from ..files import make_folder
 
@@ -36,7 +38,7 @@ class Record:
         data_sha256: Hash of the training data.
         config, config_sha256: `Recipe.changes()` and `Recipe.sha256`.
         git, torch, device: Versions and hardware of the training.
-        started: Start of the run, ISO 8601 with time zone.
+        started: Start of the run in UTC, ISO 8601.
     """
 
     schema: int = SCHEMA
@@ -66,11 +68,9 @@ class Record:
     status: Literal["done", "failed"]
 
     def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise _unknown_schema(self.schema)
-        if (self.test_error is None) != (self.status == "failed"):
-            raise InputError(f"test_error must be null if and only if a run failed; got {self.test_error!r}")
-        _check_time(self.started)
+        error, failed = self.test_error, self.status == "failed"
+        check("test_error", error, (error is None) == failed, "null if and only if a run failed")
+        check("started", self.started, self.started.endswith("+00:00"), "a time in UTC")
 
     @property
     def identity(self) -> tuple[str, str | None, int, int]:
@@ -84,30 +84,29 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
     An incomplete last line, left by an interrupted write, is removed first.
     """
     lines = b"".join(map(_line, records))
-    with _locked(path) as handle:
-        _write(handle, path, lines)
-
-
-def read_records(path: Path) -> list[Record]:
-    """Returns the records of a file in order, without an incomplete last line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read records from {path}: {error.strerror}") from error
-    return _parse(data, path)
+    with _locked(path) as file:
+        _append(file, path, lines)
 
 
 def merge_records(target: Path, sources: Iterable[Path]) -> int:
     """Appends the records of `sources` that `target` does not have; returns their number."""
     candidates = [record for source in sources for record in read_records(source)]
-    with _locked(target) as handle:
-        known = {record.identity for record in _parse(_content(handle), target)}
+    with _locked(target) as file:
+        known = {record.identity for record in _parse(file.readall(), target)}
         new: dict[object, Record] = {}
         for record in candidates:
             if record.identity not in known:
                 new.setdefault(record.identity, record)
-        _write(handle, target, b"".join(map(_line, new.values())))
+        _append(file, target, b"".join(map(_line, new.values())))
     return len(new)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Returns the records of a file in order, without an incomplete last line."""
+    try:
+        return _parse(path.read_bytes(), path)
+    except OSError as error:
+        raise InputError(f"cannot read records from {path}: {error.strerror}") from error
 
 
 def timestamp() -> str:
@@ -122,89 +121,74 @@ def git_commit(folder: Path | None = None) -> str:
     """
     if commit := os.environ.get("PTN_COMMIT"):
         return commit
-    folder = folder or Path(__file__).parent
+    command = ["git", "-C", str(folder or Path(__file__).parent)]
+    run = partial(subprocess.run, capture_output=True, text=True, check=True)
     try:
-        tracked = _git(folder, "ls-files", "--", ".")
-        return _git(folder, "describe", "--always", "--dirty", "--exclude=*") if tracked else "unknown"
+        if not run([*command, "ls-files", "--", "."]).stdout:
+            return "unknown"
+        return str(run([*command, "describe", "--always", "--dirty", "--exclude=*"]).stdout).strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Context manager: the file descriptor of `path`, under an exclusive lock."""
+def _locked(path: Path) -> Iterator[FileIO]:
+    """Context manager: `path` open for reading and appending, at its start, under an exclusive lock."""
     import fcntl  # not on Windows, where records can still be read
 
     make_folder(path.parent)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield handle
-        finally:
-            os.close(handle)
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            yield file
     except OSError as error:
         raise InputError(f"cannot write records to {path}: {error.strerror}") from error
 
 
-def _content(handle: int) -> bytes:
-    return os.pread(handle, os.fstat(handle).st_size, 0)
-
-
-def _write(handle: int, path: Path, lines: bytes) -> None:
+def _append(file: FileIO, path: Path, lines: bytes) -> None:
     """Appends whole lines to a locked file, or leaves it unchanged on an error."""
-    data = _content(handle)
-    tail = data[data.rfind(b"\n") + 1 :]
-    size = len(data)
-    if _is_incomplete(tail):
-        LOG.warning("%s: removed an incomplete last line", path)
-        size -= len(tail)
-        os.ftruncate(handle, size)
-    elif tail:
-        _parse_line(tail, f"{path}, last line")
+    file.seek(0)
+    data = _complete(file.readall(), path)
+    file.truncate(len(data))
+    last = data[data.rfind(b"\n") + 1 :]
+    if last:
+        _parse_line(last, f"{path}, last line")
         lines = b"\n" + lines
     try:
-        if os.write(handle, lines) < len(lines):
+        if file.write(lines) < len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(handle)
+        os.fsync(file)
     except OSError:
-        os.ftruncate(handle, size)
+        file.truncate(len(data))
         raise
 
 
-def _is_incomplete(tail: bytes) -> bool:
-    """True if the bytes after the last newline are a record that was cut off."""
-    if not tail or not (tail.startswith(_START) or _START.startswith(tail)):
-        return False
+def _complete(data: bytes, path: Path) -> bytes:
+    """Returns the content of a file without a last line that is a record cut off."""
+    start = data.rfind(b"\n") + 1
+    last = data[start:]
+    if not last or not (last.startswith(_START) or _START.startswith(last)):
+        return data
     try:
-        json.loads(tail)
+        json.loads(last)
     except ValueError:
-        return True
-    return False
+        LOG.warning("%s: dropped an incomplete last line", path)
+        return data[:start]
+    return data
 
 
 def _line(record: Record) -> bytes:
     try:
-        return (
-            json.dumps(asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        )
+        text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InputError(f"run {record.run}: the numbers of a record must be finite") from error
+    return text.encode() + b"\n"
 
 
 def _parse(data: bytes, path: Path) -> list[Record]:
-    *lines, tail = data.split(b"\n")
-    if _is_incomplete(tail):
-        LOG.warning("%s: ignored an incomplete last line", path)
-    else:
-        lines.append(tail)
-    numbered = enumerate(lines, start=1)
-    return [_parse_line(line, f"{path}, line {number}") for number, line in numbered if line.strip()]
+    lines = enumerate(_complete(data, path).split(b"\n"), start=1)
+    return [_parse_line(line, f"{path}, line {number}") for number, line in lines if line.strip()]
 
 
 def _parse_line(line: bytes, where: str) -> Record:
@@ -212,23 +196,11 @@ def _parse_line(line: bytes, where: str) -> Record:
         values = json.loads(line, parse_constant=_refuse_constant)
     except ValueError as error:
         raise InputError(f"{where}: not a record in JSON ({error})") from error
-    if isinstance(values, dict) and values.get("schema") != SCHEMA:  # first: its fields differ too
-        raise InputError(f"{where}: {_unknown_schema(values.get('schema'))}")
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if schema != SCHEMA:  # first: its fields differ too
+        raise InputError(f"{where}: unknown record schema {schema!r}; this version of ptn reads schema {SCHEMA}")
     return build(Record, values, where)
 
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
-
-
-def _unknown_schema(schema: object) -> InputError:
-    return InputError(f"unknown record schema {schema!r}; this version of ptn reads schema {SCHEMA}")
-
-
-def _check_time(text: str) -> None:
-    try:
-        aware = datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        aware = False
-    if not aware:
-        raise InputError(f"started must be a time with its zone, say {timestamp()}; got {text!r}")
