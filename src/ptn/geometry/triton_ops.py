@@ -10,12 +10,14 @@ fixed order. Neither is computed if it is not needed.
 
 import math
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 from torch._prims_common import alert_not_deterministic
 
 from . import triton_kernels
@@ -101,29 +103,28 @@ def _per_sample(value: Tensor | float, default: float, images: Tensor) -> Tensor
 
 # Operators
 
+_POSE = "Tensor position, Tensor? rotation, Tensor? scale"
+_POINTS = "str law, SymInt rows, SymInt columns, float start, float step, str mode, str padding_mode"
 
-@torch.library.custom_op("ptn::sample", mutates_args=(), tags=torch.Tag.needs_fixed_stride_order)
-def sample(
-    images: Tensor,
-    position: Tensor,
-    rotation: Tensor | None,
-    scale: Tensor | None,
-    law: str,
-    rows: int,
-    columns: int,
-    start: float,
-    step: float,
-    mode: str,
-    padding_mode: str,
-) -> Tensor:
+
+def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], CustomOpDef]:
+    return torch.library.custom_op(
+        f"ptn::{name}",
+        mutates_args=(),
+        schema=f"({arguments}, {_POINTS}) -> Tensor",
+        tags=torch.Tag.needs_fixed_stride_order,
+    )
+
+
+@_operator("sample", f"Tensor images, {_POSE}")
+def sample(images: Tensor, position: Tensor, rotation: Tensor | None, scale: Tensor | None, *points: Any) -> Tensor:
     """Sample images at the points of a pose: position (N, 2), rotation (N,), scale (N,); see `triton_kernels`."""
-    points = Points(law, rows, columns, start, step, mode, padding_mode)
     out = _empty_output(images, position, rotation, scale, *points)
-    _launch("sample", images, out, (position, rotation, scale), points, interleaved(images))
+    _launch("sample", images, out, (position, rotation, scale), Points(*points), interleaved(images))
     return out
 
 
-@torch.library.custom_op("ptn::sample_grad_images", mutates_args=(), tags=torch.Tag.needs_fixed_stride_order)
+@_operator("sample_grad_images", f"Tensor grad, {_POSE}, SymInt[] shape, bool channels_last")
 def sample_grad_images(
     grad: Tensor,
     position: Tensor,
@@ -131,21 +132,14 @@ def sample_grad_images(
     scale: Tensor | None,
     shape: list[int],
     channels_last: bool,
-    law: str,
-    rows: int,
-    columns: int,
-    start: float,
-    step: float,
-    mode: str,
-    padding_mode: str,
+    *points: Any,
 ) -> Tensor:
     """Gradient of images of `shape`, accumulated in float32, in the dtype of `grad`."""
     alert_not_deterministic("the gradient of the images of polar_sample and similarity_warp with backend 'triton'")
-    points = Points(law, rows, columns, start, step, mode, padding_mode)
     vectors = channels_last or (len(shape) == 4 and shape[1] >= MIN_INTERLEAVED)
     layout = _memory_format(vectors)
     sums = torch.empty(shape, dtype=torch.float32, device=grad.device, memory_format=layout).zero_()
-    _launch("image_gradient", sums, grad, (position, rotation, scale), points, vectors)
+    _launch("image_gradient", sums, grad, (position, rotation, scale), Points(*points), vectors)
     if not vectors or channels_last:
         return sums.to(grad.dtype)
     separate = torch.empty(shape, dtype=grad.dtype, device=grad.device)
@@ -159,58 +153,41 @@ def sample_grad_images(
     return separate
 
 
-@torch.library.custom_op("ptn::sample_grad_pose", mutates_args=(), tags=torch.Tag.needs_fixed_stride_order)
+@_operator("sample_grad_pose", f"Tensor grad, Tensor images, {_POSE}")
 def sample_grad_pose(
-    grad: Tensor,
-    images: Tensor,
-    position: Tensor,
-    rotation: Tensor | None,
-    scale: Tensor | None,
-    law: str,
-    rows: int,
-    columns: int,
-    start: float,
-    step: float,
-    mode: str,
-    padding_mode: str,
+    grad: Tensor, images: Tensor, position: Tensor, rotation: Tensor | None, scale: Tensor | None, *points: Any
 ) -> Tensor:
     """Gradient of position (x, y), rotation and scale: (N, 4), or (N, 2) without rotation and scale."""
-    points = Points(law, rows, columns, start, step, mode, padding_mode)
-    pose = (position, rotation, scale)
-    out = _empty_pose(grad, images, *pose, *points)
-    if mode == "nearest" or not len(images):
+    where, pose = Points(*points), (position, rotation, scale)
+    out = _empty_pose(grad, images, *pose)
+    if where.mode == "nearest" or not len(images):
         return out.zero_()
-    programs = math.prod(_plan("pose_gradient", images, grad, pose, points, interleaved(images)).programs)
+    programs = math.prod(_plan("pose_gradient", images, grad, pose, where, interleaved(images)).programs)
     per_sample = programs // len(images)
     sums = out if per_sample == 1 else out.new_empty(len(images), per_sample, out.shape[1])
-    _launch("pose_gradient", images, grad, pose, points, interleaved(images), sums)
+    _launch("pose_gradient", images, grad, pose, where, interleaved(images), sums)
     return sums if per_sample == 1 else sums.sum(dim=1)
 
 
-def _empty_output(
-    images: Tensor, position: Tensor, rotation: Tensor | None, scale: Tensor | None, *points: Any
-) -> Tensor:
+@sample.register_fake
+def _empty_output(images: Tensor, position: Any, rotation: Any, scale: Any, *points: Any) -> Tensor:
     law, rows, columns, *_ = points
     count, channels = images.shape[:2]
     if images.dim() == 5:
         size = (columns, rows) if law == "plane" else (rows, columns)
         return images.new_empty((count, channels, *size, images.shape[4]))
-    return torch.empty(
-        (count, channels, rows, columns),
-        dtype=images.dtype,
-        device=images.device,
-        memory_format=_memory_format(interleaved(images)),
-    )
+    layout, shape = _memory_format(interleaved(images)), (count, channels, rows, columns)
+    return torch.empty(shape, dtype=images.dtype, device=images.device, memory_format=layout)
 
 
+@sample_grad_images.register_fake
 def _empty_images(grad: Tensor, *arguments: Any) -> Tensor:
     shape, channels_last = arguments[3:5]
     return torch.empty(shape, dtype=grad.dtype, device=grad.device, memory_format=_memory_format(channels_last))
 
 
-def _empty_pose(
-    grad: Tensor, images: Tensor, position: Tensor, rotation: Tensor | None, scale: Tensor | None, *points: Any
-) -> Tensor:
+@sample_grad_pose.register_fake
+def _empty_pose(grad: Tensor, images: Tensor, position: Any, rotation: Any, scale: Any, *points: Any) -> Tensor:
     numbers = 2 if rotation is None and scale is None else 4
     return grad.new_empty((images.shape[0], numbers), dtype=torch.float32)
 
@@ -235,10 +212,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return *gradients, *(None for _ in ctx.points)
 
 
-sample.register_fake(_empty_output)
 sample.register_autograd(_backward, setup_context=_save_inputs)
-sample_grad_images.register_fake(_empty_images)
-sample_grad_pose.register_fake(_empty_pose)
 
 
 def interleaved(images: Tensor) -> bool:
