@@ -66,7 +66,8 @@ def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (
     features, logits = _classify(network, network.normalize(polar_image))
     shown = [features[channel] for channel in _shown_channels(network)]
     x, y = location.origin[0].tolist()
-    pin = _pin_in_image(pose, pin_px, pair.size)
+    pin_x, pin_y = (pose @ Similarity(shift_px=pin_px)).shift_px
+    pin = 0.5 + float(pin_x) / pair.size[1], 0.5 + float(pin_y) / pair.size[0]
     return Inspection(
         image=canvas[0],
         origin=(x, y),
@@ -131,11 +132,6 @@ def _shown_channels(network: PolarNetwork) -> tuple[int, ...]:
     polar_images = network.transformer.sample(corner, torch.zeros(1, 2))
     features, _ = _classify(network, network.normalize(polar_images))
     return tuple(distinct_channels(features, _MAPS))
-
-
-def _pin_in_image(pose: Similarity, pin_px: Point, size: tuple[int, int]) -> Point:
-    x, y = (pose @ Similarity(shift_px=pin_px)).shift_px
-    return 0.5 + float(x) / size[1], 0.5 + float(y) / size[0]
 
 
 def _pin_in_polar(pair: Pair, pin: Point, origin: Point) -> Point:

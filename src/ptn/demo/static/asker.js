@@ -33,13 +33,12 @@ export class Asker {
 async function post(address, body) {
   const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let response;
-  let answer;
   try {
     response = await fetch(address, request);
-    answer = await response.json();
   } catch {
     throw new Refusal("The server does not answer. Is ptn demo still running?");
   }
-  if (!response.ok) throw new Refusal(`The server says: ${answer.reason}.`);
-  return answer;
+  const answer = await response.json().catch(() => null);
+  if (response.ok && answer) return answer;
+  throw new Refusal(`The server refused this image: ${answer?.reason ?? `status ${response.status}`}.`);
 }

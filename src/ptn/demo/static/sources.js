@@ -8,6 +8,7 @@ const BOX = 20; // and the square that their ink fills
 const FINE = 10; // a drawing has this many pixels for one of MNIST's
 export const PAD = SIDE * FINE;
 const FAINTEST = 24;
+const MOST = 512; // pixels per side that the server takes
 
 export class Unreadable extends Error {}
 
@@ -34,7 +35,7 @@ export async function readFile(file) {
 // A file's image: for grey networks ink on paper, either way around; for colour ones the picture itself.
 export function fileSource(bitmap, model) {
   const grey = model.channels === 1;
-  const longest = grey ? PAD : 2 * Math.max(model.width, model.height);
+  const longest = grey ? PAD : Math.min(MOST, 2 * Math.max(model.width, model.height));
   const factor = Math.min(1, longest / Math.max(bitmap.width, bitmap.height));
   const width = Math.max(1, Math.round(bitmap.width * factor));
   const height = Math.max(1, Math.round(bitmap.height * factor));
