@@ -117,7 +117,12 @@ def _save_png(figure: Any, path: Path) -> None:
 
 
 def overlay(
-    image: Tensor, origin: tuple[float, float] | None = None, heatmap: Tensor | None = None, *, caption: str = ""
+    image: Tensor,
+    origin: tuple[float, float] | None = None,
+    heatmap: Tensor | None = None,
+    *,
+    caption: str = "",
+    side_px: int = 384,
 ) -> "Image":
     """Returns a PIL image: the image enlarged, its heatmap in red, a cross at its origin, a caption below.
 
@@ -125,10 +130,11 @@ def overlay(
         image: uint8 (C, H, W), gray or color.
         origin: (x, y) in [-1, 1].
         heatmap: (h, w) of any size.
+        side_px: approximate length of the longer side.
     """
     from PIL import Image, ImageDraw, ImageFont
 
-    factor = max(1, round(384 / max(image.shape[1:])))
+    factor = max(1, round(side_px / max(image.shape[1:])))
     pixels = image.expand(3, -1, -1).float().repeat_interleave(factor, dim=1).repeat_interleave(factor, dim=2)
     height, width = pixels.shape[1:]
     if heatmap is not None:
@@ -350,8 +356,7 @@ def _draw_audit_curves(figure: Any, audit: "Audit", kinds: Sequence[Any]) -> Non
             _angle_axis(axes)
             if amounts[0] == 0 and amounts[-1] < 360:
                 points, amounts = (*points, points[0]), [*amounts, 360.0]
-            if audit.settings["mask"] == "circle":
-                axes.set_xlabel("rotation, inside a disc")
+            axes.set_xlabel("rotation, inside a disc")
         elif kind == "scale":
             axes.set_xscale("log")
             axes.set_xticks([], minor=True)

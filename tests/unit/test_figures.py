@@ -120,7 +120,7 @@ def audit():
         LayerError("block.0", (8, 16, 16), "image", "rotation", 90.0, 0.5, 0.0),
         LayerError("polar", (4, 8, 8), "polar", "rotation", 90.0, None, None),
     )
-    return Audit("net", "digits", 200, (1, 28, 28), 10, 70.0, tuple(points), layers, {"mask": "circle"}, 1.5)
+    return Audit("net", "digits", 200, (1, 28, 28), 10, 70.0, tuple(points), layers, {}, 1.5)
 
 
 def test_the_figure_of_an_audit_shows_what_there_is(audit, tmp_path):

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, check_choice
+from ..errors import InputError
 from .options import (
     BatchOption,
     DatasetOption,
@@ -24,8 +24,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ..evaluation.audit import Mask
 
 
 def audit(
@@ -46,7 +44,6 @@ def audit(
         list[str] | None,
         typer.Option(help="An inner layer to measure; by default the blocks. Repeatable.", show_default=False),
     ] = None,
-    mask: Annotated[str, typer.Option(help="circle: mask rotated images by a disc; or none.")] = "circle",
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
     batch: BatchOption = None,
@@ -59,11 +56,10 @@ def audit(
     require_matplotlib()
     from .. import evaluation
     from ..device import choose_device
-    from ..evaluation.audit import MASKS, audit_summary, describe_audit
+    from ..evaluation.audit import audit_summary, describe_audit
     from ..files import make_folder
     from ..models import load_model
 
-    check_choice("mask", mask, MASKS)
     place = choose_device(device)
     model = load_model(weights)
     images, labels, name = _load(model, weights, dataset, folder, split, count, seed)
@@ -75,7 +71,6 @@ def audit(
             labels,
             angles=[step * k for k in range(int(-(-360 // step)))],
             layers=layer,
-            mask=cast("Mask", mask),
             batch=batch,
             device=place,
             progress=report,

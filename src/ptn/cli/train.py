@@ -13,6 +13,28 @@ from .options import DeviceOption
 if TYPE_CHECKING:
     from ..training import Recipe
 
+# Options of `python -m experiments train` as well.
+SeedsOption = Annotated[str, typer.Option(help="Seeds, one run each: 0, 0-4 or 0,3,7.")]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.", show_default=False),
+]
+OutputOption = Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and records.")]
+ResultsOption = Annotated[
+    Path | None, typer.Option(help="Append the records to this file, too.", show_default=False)
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue from checkpoints.")]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")]
+BudgetOption = Annotated[
+    float | None, typer.Option(help="Write checkpoints and stop after this time.", show_default=False)
+]
+AtOnceOption = Annotated[int, typer.Option(min=1, help="Maximal number of runs that share a GPU.")]
+CheckpointOption = Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")]
+FusedOption = Annotated[
+    bool | None, typer.Option(help="Compile the training step; by default on a GPU.", show_default=False)
+]
+TensorboardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars.")]
+
 
 def train(
     folder: Annotated[
@@ -34,28 +56,18 @@ def train(
     epochs: Annotated[
         int | None, typer.Option(help="Number of epochs; by default about 3,000 steps.", show_default=False)
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, one run each: 0, 0-4 or 0,3,7.")] = "0",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.", show_default=False),
-    ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and records.")] = Path("runs"),
-    results: Annotated[
-        Path | None, typer.Option(help="Append the records to this file, too.", show_default=False)
-    ] = None,
+    seeds: SeedsOption = "0",
+    settings: SettingsOption = None,
+    output: OutputOption = Path("runs"),
+    results: ResultsOption = None,
     device: DeviceOption = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from checkpoints.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")] = False,
-    budget_seconds: Annotated[
-        float | None, typer.Option(help="Write checkpoints and stop after this time.", show_default=False)
-    ] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Maximal number of runs that share a GPU.")] = 16,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 10,
-    fused: Annotated[
-        bool | None,
-        typer.Option(help="Compile the training step; by default on a GPU.", show_default=False),
-    ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars.")] = False,
+    resume: ResumeOption = False,
+    fresh: FreshOption = False,
+    budget_seconds: BudgetOption = None,
+    at_once: AtOnceOption = 16,
+    checkpoint_every: CheckpointOption = 10,
+    fused: FusedOption = None,
+    tensorboard: TensorboardOption = False,
 ) -> None:
     """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights."""
     from ..config import override, parse_setting
@@ -108,20 +120,17 @@ def run_session(
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from ..device import choose_device
     from ..training import SessionOptions, train_recipes
-    from ..training.distributed import join, launched_together
+    from ..training.distributed import join
     from ..training.progress import make_reporter
     from ..training.session import run_folder
 
     if options.get("resume") and options.get("fresh"):
         raise InputError("use either --resume or --fresh")
-    place, parallel = choose_device(device), None
-    if launched_together():
-        parallel = join(place)
-        place = parallel.device
-    session = SessionOptions(output, place, parallel=parallel, extra_metrics=extra_metrics, **options)
+    parallel = join(choose_device(device))
+    session = SessionOptions(output, parallel.device, parallel=parallel, extra_metrics=extra_metrics, **options)
     outcome = train_recipes(recipes, session, make_reporter(tensorboard=tensorboard))
     code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
-    if session.leads:
+    if parallel.leads:
         files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]
         if weights := [path for path in files if path.exists()]:
             print("weights:", *weights, sep="\n")
@@ -129,8 +138,7 @@ def run_session(
             print(f"records: {output / 'records.jsonl'}")
         if code == 3:
             print(f"stopped: {outcome.reason}; {how_to_continue}")
-    if parallel is not None:
-        parallel.end(code)
+    parallel.end(code)
     return code
 
 

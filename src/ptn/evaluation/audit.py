@@ -3,11 +3,9 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,26 +13,21 @@ from torch import Tensor, nn
 
 from ..config import check
 from ..data.dataset import Dataset, VoxelDataset
-from ..device import default_batch, placement, precision_of
-from ..errors import InputError, check_choice
+from ..device import default_batch, placement
+from ..errors import InputError
 from ..files import write_text
-from ..geometry import MODES, Mode, similarity_warp
-from ..models import Ensemble, Network, OnnxModel, inferring, load_model, prepare_for_inference
-from .classify import check_finite, plane_size, to_float
-from .equivariance import Kind, LayerError, Transform, disc, layer_errors, round_trip
+from ..geometry import similarity_warp
+from ..models import OnnxModel, load_model, prepare_for_inference
+from .classify import check_finite, inference, plane_size, to_float
+from .equivariance import MODE, Kind, LayerError, Transform, disc, layer_errors, round_trip
 
-Classifier = nn.Module | Callable[..., Any] | str | Path
-Mask = Literal["circle", "none"]
-
-KINDS: tuple[Kind, ...] = ("rotation", "scale", "shift")
-MASKS = ("circle", "none")
 ANGLES = tuple(float(angle) for angle in range(0, 360, 10))
 SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
+_IDENTITY: dict[Kind, float] = {"rotation": 0.0, "scale": 1.0, "shift": 0.0}
 _SHIFT_SHARES = (1 / 16, 1 / 8)  # of the shorter side, in addition to one pixel
 _DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 _LAYER_TRANSFORMS = (Transform.of("rotation", 45.0), Transform.of("rotation", 90.0), Transform.of("scale", 1.25))
 _LAYER_IMAGES = 64
-_CPU_BATCH = 32  # fits the caches
 
 
 @dataclass(frozen=True)
@@ -78,8 +71,8 @@ class Audit:
     accuracy: float | None
     points: tuple[Point, ...]
     layers: tuple[LayerError, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    settings: dict[str, Any]
+    seconds: float
 
     def curve(self, kind: Kind) -> tuple[Point, ...]:
         """Returns the points of one kind, sorted by amount."""
@@ -87,9 +80,7 @@ class Audit:
 
     @property
     def accuracy_in_disc(self) -> float | None:
-        """Accuracy in % on unrotated images inside the disc; None without a mask, labels or the angle 0."""
-        if self.settings["mask"] != "circle":
-            return None
+        """Accuracy in % on unrotated images inside the disc; None without labels or the angle 0."""
         return next((p.transformed.accuracy for p in self.curve("rotation") if p.amount == 0), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,25 +89,23 @@ class Audit:
 
 
 def audit(
-    model: Classifier,
-    images: Tensor | np.ndarray[Any, Any] | Sequence[Tensor] | Dataset | VoxelDataset,
+    model: nn.Module | Callable[..., Any] | str | Path,
+    images: Tensor | np.ndarray[Any, Any] | Dataset | VoxelDataset,
     labels: Tensor | Sequence[int] | None = None,
     *,
     angles: Sequence[float] = ANGLES,
     scales: Sequence[float] = SCALES,
     shifts_px: Sequence[float] | None = None,
     layers: Sequence[str] | None = None,
-    mask: Mask = "circle",
-    mode: Mode = "bicubic",
     batch: int | None = None,
     device: torch.device | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Returns accuracy and consistency of any classifier under rotations, scales and shifts of its images.
 
-    Images rotate about their center. By default rotated images, and those they are compared with, are masked by a
-    disc, so that no corners appear or disappear. Scaled and shifted images are not masked, and padded with black.
-    The effect of interpolation is measured separately; see `Point`.
+    Images rotate about their center. Rotated images, and those they are compared with, are masked by a disc, so
+    that no corners appear or disappear. Scaled and shifted images are not masked, and padded with black.
+    Interpolation is bicubic; its effect is measured separately, see `Point`.
 
     Args:
         model: images (N, C, H, W) in [0, 1] -> logits or probabilities (N, classes): a torch module, a function, or
@@ -128,15 +117,11 @@ def audit(
         shifts_px: in pixels, each along ±x and ±y; by default 0, 1, 1/16 and 1/8 of the shorter side.
         layers: inner layers whose equivariance is measured, see `LayerError`; by default the blocks of a torch
             module, () for none.
-        mask: "circle" or "none".
-        mode: interpolation.
         batch: images per forward pass.
         device: where to compute; by default the device of the model. The model is moved there.
-        progress: called with the number of predictions done and the total.
+        progress: called with the number of transformed images done and the total.
     """
     start = time.perf_counter()
-    check_choice("mask", mask, MASKS)
-    check_choice("mode", mode, MODES)
     check("batch", batch, batch is None or batch >= 1, "at least 1")
     pixels, truth = _check_data(images, labels)
     network = _as_module(model)
@@ -146,27 +131,56 @@ def audit(
     if device is not None:
         network.to(device)
     place, dtype = placement(network)
-    size = plane_size(pixels)
-    transforms = _transforms(angles, scales, _default_shifts(size) if shifts_px is None else shifts_px)
-    measurement = _Measurement(network, pixels, truth, transforms, mask == "circle", mode, progress)
-    points, accuracy = measurement.run(batch)
+    transforms = _transforms(angles, scales, shifts_px, plane_size(pixels))
+    prepared = prepare_for_inference(network)
+    size = batch or default_batch(pixels.shape[1:])
+    total, done = len(pixels) * len(transforms), 0
+
+    def predict(inputs: Tensor) -> Tensor:
+        scores = _scores(prepared, inputs)
+        return scores if probabilities else scores.softmax(dim=1)
+
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    with inference(prepared, place, size):
+        first = _scores(prepared, to_float(pixels[:2], place, dtype))
+        classes, probabilities = first.shape[1], _are_probabilities(first)
+        if truth is not None and int(truth.max()) >= classes:
+            raise InputError(f"label {int(truth.max())} is outside the {classes} classes of the model")
+        sums = torch.zeros(2 * len(transforms) + 1, 3, dtype=torch.float64)
+        for index in range(0, len(pixels), size):
+            chosen = slice(index, index + size)
+            inputs = to_float(pixels[chosen], place, dtype)
+            sums += _compare(predict, inputs, None if truth is None else truth[chosen], transforms, report)
+    means = sums / len(pixels)
+
+    def agreement(row: Tensor) -> Agreement:
+        same, change, correct = row.tolist()
+        return Agreement(100 * same, change, None if truth is None else 100 * correct)
+
+    rows: dict[tuple[Kind, float], list[Tensor]] = {}  # several directions of a shift
+    for transform, row in zip(transforms, means[:-1].unflatten(0, (len(transforms), 2)), strict=True):
+        rows.setdefault((transform.kind, transform.amount), []).append(row)
+    points = tuple(Point(*key, *map(agreement, torch.stack(parts).mean(dim=0))) for key, parts in rows.items())
     errors: list[LayerError] = []
     if not opaque and (layers is None or layers):
         some = to_float(pixels[:_LAYER_IMAGES], place, dtype)
-        errors = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers, mode=mode)
+        errors = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers)
     return Audit(
         model=_name(model),
         data=f"{images.name} {images.split}" if isinstance(images, Dataset | VoxelDataset) else "",
         images=len(pixels),
         shape=tuple(pixels.shape[1:]),
-        classes=measurement.classes,
-        accuracy=accuracy,
+        classes=classes,
+        accuracy=agreement(means[-1]).accuracy,
         points=points,
         layers=tuple(errors),
         settings={
-            "mask": mask,
-            "mode": mode,
-            "scores": "probabilities" if measurement.probabilities else "logits",
+            "scores": "probabilities" if probabilities else "logits",
             "layer_images": min(_LAYER_IMAGES, len(pixels)) if errors else 0,
             "torch": torch.__version__,
             "device": str(place),
@@ -175,119 +189,35 @@ def audit(
     )
 
 
-class _Measurement:
-    """Predictions of a classifier for images under each of the transforms."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor | None,
-        transforms: Sequence[Transform],
-        masked: bool,
-        mode: Mode,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        self.device, self.dtype = placement(model)
-        # Only models of this package are known to support threads, one batch each.
-        self.threaded = self.device.type == "cpu" and isinstance(model, Network | Ensemble)
-        self.model = prepare_for_inference(model)
-        self.images, self.labels = images, labels
-        self.masked, self.mode, self.progress = masked, mode, progress
-        # Each transform, and the one that only interpolates as it does; None where nothing is interpolated.
-        self.jobs = [(transform, _interpolation(transform, plane_size(images))) for transform in transforms]
-        predictions = 1 + masked + sum(not _is_identity(transform) for transform in transforms)
-        predictions += len({(job.kind == "rotation", back) for job, back in self.jobs if back is not None})
-        self.total, self.done, self.lock = predictions * len(images), 0, Lock()
-
-        with inferring(self.model), precision_of("fp32", self.device):
-            scores = self._scores(to_float(images[:2], self.device, self.dtype))
-        self.classes, self.probabilities = scores.shape[1], _are_probabilities(scores)
-        if labels is not None and int(labels.max()) >= self.classes:
-            raise InputError(f"label {int(labels.max())} is outside the {self.classes} classes of the model")
-
-    def run(self, batch: int | None) -> tuple[tuple[Point, ...], float | None]:
-        """Returns the points in the order of the transforms, and the accuracy on the original images."""
-        size = batch or (_CPU_BATCH if self.device.type == "cpu" else default_batch(self.images.shape[1:]))
-        count = len(self.images)
-        try:
-            with inferring(self.model), precision_of("fp32", self.device):
-                chunks = [slice(start, start + size) for start in range(0, count, size)]
-                parts = self._compare_in_threads(chunks) if self.threaded else map(self._compare, chunks)
-                sums = torch.stack(list(parts)).sum(dim=0)
-        except torch.OutOfMemoryError as error:
-            raise InputError(f"{self.device} ran out of memory: use a batch smaller than {size}") from error
-        rows: dict[tuple[Kind, float], list[int]] = {}
-        for index, (transform, _) in enumerate(self.jobs):
-            rows.setdefault((transform.kind, transform.amount), []).append(index)
-        means = {key: sums[:-1].unflatten(0, (-1, 2))[indices].mean(dim=0) / count for key, indices in rows.items()}
-        points = tuple(
-            Point(*key, self._agreement(both[0]), self._agreement(both[1])) for key, both in means.items()
-        )
-        return points, self._agreement(sums[-1] / count).accuracy
-
-    def _compare_in_threads(self, chunks: Sequence[slice]) -> list[Tensor]:
-        """Runs `_compare` in several threads with one torch thread each, which is faster for small batches."""
-        threads = torch.get_num_threads()
-        try:
-            with ThreadPoolExecutor(min(threads, 4), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                return list(pool.map(self._compare, chunks))
-        finally:
-            torch.set_num_threads(threads)
-
-    @torch.no_grad()  # the grad mode is per thread
-    def _compare(self, chosen: slice) -> Tensor:
-        """Returns sums over some images (2 * jobs + 1, 3): equal, changed and correct predictions.
-
-        Rows: for each job the transformed and the interpolated images; last the original images.
-        """
-        images = to_float(self.images[chosen], self.device, self.dtype)
-        labels = None if self.labels is None else self.labels[chosen]
-        window = disc(images) if self.masked else images.new_ones(())
-        # By (masked, transform that interpolates): predictions that several jobs share.
-        known: dict[tuple[bool, Transform | None], Tensor] = {(False, None): self._predict(images)}
-        known[True, None] = self._predict(images * window) if self.masked else known[False, None]
-        sums = []
-        for transform, back in self.jobs:
-            rotated = transform.kind == "rotation"
-            through = window if rotated else images.new_ones(())
-            if (rotated, back) not in known:
-                assert back is not None
-                known[rotated, back] = self._predict(
-                    round_trip(images, back.pose, mode=self.mode).clamp(0, 1) * through
-                )
-            before = after = known[rotated, None]
-            if not _is_identity(transform):
-                # The disc touches the border, where zero padding would be interpolated into it.
-                padding_mode: Any = "border" if rotated and self.masked else "zeros"
-                warped = similarity_warp(images, transform.pose, mode=self.mode, padding_mode=padding_mode)
-                after = self._predict(warped.clamp(0, 1) * through)
-            sums += [_sums(before, after, labels), _sums(before, known[rotated, back], labels)]
-        return torch.stack([*sums, _sums(known[False, None], known[False, None], labels)])
-
-    def _predict(self, images: Tensor) -> Tensor:
-        """Returns probabilities (N, classes)."""
-        scores = self._scores(images)
-        with self.lock:
-            self.done += len(images)
-            if self.progress is not None:
-                self.progress(self.done, self.total)
-        return scores if self.probabilities else scores.softmax(dim=1)
-
-    def _scores(self, images: Tensor) -> Tensor:
-        scores = self.model(images)
-        if not isinstance(scores, Tensor):
-            raise InputError(f"a classifier must return a tensor (N, classes); got {type(scores).__name__}")
-        if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
-            expected = f"({len(images)}, classes) for {len(images)} images, at least 2 classes"
-            raise InputError(f"a classifier must return scores {expected}; got {tuple(scores.shape)}")
-        scores = scores.float().cpu()
-        check_finite(scores)
-        return scores
-
-    def _agreement(self, means: Tensor) -> Agreement:
-        same, change, correct = means.tolist()
-        return Agreement(100 * same, change, None if self.labels is None else 100 * correct)
+def _compare(
+    predict: Callable[[Tensor], Tensor],
+    images: Tensor,
+    labels: Tensor | None,
+    transforms: Sequence[Transform],
+    report: Callable[[int], None],
+) -> Tensor:
+    """Returns `_sums` (2 * transforms + 1, 3): transformed and resampled images; last the original images."""
+    window, size = disc(images), plane_size(images)
+    whole, in_disc = predict(images), predict(images * window)
+    resampled: dict[Transform, Tensor] = {}  # predictions that several transforms share
+    sums = []
+    for transform in transforms:
+        rotated = transform.kind == "rotation"
+        mask = window if rotated else images.new_ones(())
+        before = after = back = in_disc if rotated else whole
+        if transform.amount != _IDENTITY[transform.kind]:
+            # The disc touches the border, where zero padding would be interpolated into it.
+            padding_mode: Any = "border" if rotated else "zeros"
+            warped = similarity_warp(images, transform.pose, mode=MODE, padding_mode=padding_mode)
+            after = predict(warped.clamp(0, 1) * mask)
+        alike = _interpolation(transform, size)
+        if alike is not None:
+            if alike not in resampled:
+                resampled[alike] = predict(round_trip(images, alike.pose).clamp(0, 1) * mask)
+            back = resampled[alike]
+        sums += [_sums(before, after, labels), _sums(before, back, labels)]
+        report(len(images))
+    return torch.stack([*sums, _sums(whole, whole, labels)])
 
 
 def _sums(before: Tensor, after: Tensor, labels: Tensor | None) -> Tensor:
@@ -299,12 +229,21 @@ def _sums(before: Tensor, after: Tensor, labels: Tensor | None) -> Tensor:
     return torch.stack((same, change, correct))
 
 
+def _scores(model: nn.Module, images: Tensor) -> Tensor:
+    """Returns checked scores (N, classes) on the CPU."""
+    scores = model(images)
+    if not isinstance(scores, Tensor):
+        raise InputError(f"a classifier must return a tensor (N, classes); got {type(scores).__name__}")
+    if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
+        expected = f"({len(images)}, classes) for {len(images)} images, at least 2 classes"
+        raise InputError(f"a classifier must return scores {expected}; got {tuple(scores.shape)}")
+    scores = scores.float().cpu()
+    check_finite(scores)
+    return scores
+
+
 def _are_probabilities(scores: Tensor) -> bool:
     return bool((scores >= 0).all()) and bool(((scores.sum(dim=1) - 1).abs() < 1e-3).all())
-
-
-def _is_identity(transform: Transform) -> bool:
-    return transform.amount == (1.0 if transform.kind == "scale" else 0.0)
 
 
 def _interpolation(transform: Transform, size: tuple[int, int]) -> Transform | None:
@@ -312,16 +251,17 @@ def _interpolation(transform: Transform, size: tuple[int, int]) -> Transform | N
 
     Rotations of square images by 90°, of other images by 180°, and shifts by whole pixels map pixels onto pixels.
     """
-    amount = transform.amount
     if transform.kind == "rotation":
-        amount %= 90 if size[0] == size[1] else 180
-        transform = Transform.of("rotation", amount)
-    elif transform.kind == "shift" and amount.is_integer():
-        return None
-    return None if _is_identity(transform) else transform
+        transform = Transform.of("rotation", transform.amount % (90 if size[0] == size[1] else 180))
+    exact = transform.kind == "shift" and transform.amount.is_integer()
+    return None if exact or transform.amount == _IDENTITY[transform.kind] else transform
 
 
-def _transforms(angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float]) -> list[Transform]:
+def _transforms(
+    angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float] | None, size: tuple[int, int]
+) -> list[Transform]:
+    if shifts is None:
+        shifts = sorted({0, 1, *(max(1, round(share * min(size))) for share in _SHIFT_SHARES)})
     amounts = [*angles, *scales, *shifts]
     if not all(map(np.isfinite, amounts)) or not all(scale > 0 for scale in scales):
         raise InputError(f"angles, scales and shifts must be finite, scales positive; got {amounts}")
@@ -332,23 +272,12 @@ def _transforms(angles: Sequence[float], scales: Sequence[float], shifts: Sequen
     return transforms
 
 
-def _default_shifts(size: tuple[int, int]) -> tuple[float, ...]:
-    return tuple(sorted({0.0, 1.0, *(float(max(1, round(share * min(size)))) for share in _SHIFT_SHARES)}))
-
-
 def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
     """Returns images as a tensor, and int64 labels if there are any."""
     if isinstance(images, Dataset | VoxelDataset):
-        labels = images.labels if labels is None else labels
-        images = images.images
+        images, labels = images.images, images.labels if labels is None else labels
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(images)
-    if isinstance(images, Sequence) and not isinstance(images, str):
-        tensors = [torch.as_tensor(image) for image in images]
-        shapes = list(dict.fromkeys(tuple(tensor.shape) for tensor in tensors))
-        if len(shapes) > 1:
-            raise InputError(f"images must have one shape; got {shapes[0]} and {shapes[1]}")
-        images = torch.stack(tensors) if tensors else torch.empty(0)
     if not isinstance(images, Tensor):
         raise InputError(f"images must be a tensor (N, C, H, W) or a data set; got {type(images).__name__}")
     valid_shape = images.dim() in (4, 5) and 0 not in images.shape
@@ -378,7 +307,7 @@ class _Function(nn.Module):
         return torch.from_numpy(scores) if isinstance(scores, np.ndarray) else scores
 
 
-def _as_module(model: Classifier) -> nn.Module:
+def _as_module(model: Any) -> nn.Module:
     if isinstance(model, nn.Module):
         return model
     if isinstance(model, str | Path):
@@ -388,12 +317,12 @@ def _as_module(model: Classifier) -> nn.Module:
     raise InputError(f"expected a torch module, a function, or a file or tag to load; got {type(model).__name__}")
 
 
-def _name(model: Classifier) -> str:
-    if isinstance(model, OnnxModel):
-        return str(model.path)
-    if isinstance(model, nn.Module):
-        return getattr(getattr(model, "config", None), "name", type(model).__name__)
-    return str(model) if isinstance(model, str | Path) else getattr(model, "__name__", type(model).__name__)
+def _name(model: Any) -> str:
+    if isinstance(model, str | Path | OnnxModel):
+        return str(model.path if isinstance(model, OnnxModel) else model)
+    if hasattr(model, "config"):
+        return str(model.config.name)
+    return getattr(model, "__name__", type(model).__name__)
 
 
 _UNITS = {"rotation": "{:g}°", "scale": "×{:g}", "shift": "{:g} px"}
@@ -401,13 +330,9 @@ _EXPECTED = {"image": "transformed", "polar": "rolled, shifted", "invariant": "u
 _NOTES = """
 *Consistency*: share of images with the same prediction as before the transform. *Change*: mean total variation
 distance of the class probabilities, from 0 to 1. *Resampled*: images transformed and transformed back, the effect
-of interpolation alone ({mode}). The first table leaves out the identity; shifts are means over four directions.
-{mask}
+of interpolation alone (bicubic). The first table leaves out the identity; shifts are means over four directions.
+Rotated images, and those they are compared with, are masked by the inscribed disc, also at 0°.
 """
-_MASK_NOTES = {
-    "circle": "Rotated images, and those they are compared with, are masked by the inscribed disc, also at 0°.",
-    "none": "Rotated images are not masked: their corners are lost, and the padding is black.",
-}
 _LAYER_NOTES = """
 Relative error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ over {layer_images} images; 0 is exact equivariance. Expected T′f(x):
 *transformed* like the image, compared inside a disc; *rolled, shifted*: a polar map around an origin that follows
@@ -428,9 +353,8 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
 
 def render_audit(audit: Audit) -> str:
     """Returns the report as Markdown."""
-    notes = _NOTES.format(mode=audit.settings["mode"], mask=_MASK_NOTES[audit.settings["mask"]])
-    parts = [f"# Audit of {audit.model}\n\n{describe_audit(audit)}.\n", _table(audit_summary(audit)), notes]
-    for kind in KINDS:
+    parts = [f"# Audit of {audit.model}\n\n{describe_audit(audit)}.\n", _table(audit_summary(audit)), _NOTES]
+    for kind in _IDENTITY:
         if points := audit.curve(kind):
             columns = {"by": [_UNITS[kind].format(p.amount) for p in points]}
             columns |= {name: [_format(name, v) for v in values] for name, values in _values(points).items()}
@@ -454,8 +378,8 @@ def describe_audit(audit: Audit) -> str:
 def audit_summary(audit: Audit) -> dict[str, list[str]]:
     """Returns table columns by heading: means over all amounts of each kind of transform except the identity."""
     columns: dict[str, list[str]] = {}
-    for kind in KINDS:
-        points = [p for p in audit.curve(kind) if p.amount != (1.0 if kind == "scale" else 0.0)]
+    for kind, identity in _IDENTITY.items():
+        points = [p for p in audit.curve(kind) if p.amount != identity]
         if points:
             worst = min(points, key=lambda p: p.transformed.consistency)
             lowest = f"{worst.transformed.consistency:.1f}% at {_UNITS[kind].format(worst.amount)}"

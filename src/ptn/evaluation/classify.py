@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +27,6 @@ NEIGHBOR_PX = 1.0
 
 class DivergedError(InputError):
     """Raised when scores are NaN or infinite."""
-
-
-class ScoreOptions(TypedDict, total=False):
-    """Options of `scores`."""
-
-    batch: int | None
-    rotations: int
-    origins: int
-    device: torch.device | str | None
-    precision: Precision
-    progress: Callable[[int, int], None] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +80,22 @@ def scores(
     size = batch or default_batch(_image_shape(images))
     parts = []
     prepared = prepare_for_inference(model)
+    with inference(prepared, place, size, precision):
+        for start, inputs in _batches(images, size, place, dtype):
+            parts.append(_tta_scores(prepared, inputs, rotations, origins))
+            if progress is not None:
+                progress(start + len(inputs), len(images))
+    return torch.cat(parts).cpu()
+
+
+@contextmanager
+def inference(model: nn.Module, device: torch.device, batch: int, precision: Precision = "fp32") -> Iterator[None]:
+    """Context manager: evaluation mode, no gradients, `precision`; InputError if a batch does not fit in memory."""
     try:
-        with inferring(prepared), precision_of(precision, place):
-            for start, inputs in _batches(images, size, place, dtype):
-                parts.append(_tta_scores(prepared, inputs, rotations, origins))
-                if progress is not None:
-                    progress(start + len(inputs), len(images))
-        return torch.cat(parts).cpu()
+        with inferring(model), precision_of(precision, device):
+            yield
     except torch.OutOfMemoryError as error:
-        raise InputError(f"{place} ran out of memory: use a batch smaller than {size}") from error
+        raise InputError(f"{device} ran out of memory: use a batch smaller than {batch}") from error
 
 
 def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None:
@@ -120,13 +117,11 @@ def describe_tta(rotations: int, origins: int) -> str:
 
 
 def _tta_scores(model: Any, images: Tensor, rotations: int, origins: int) -> Tensor:
-    total = None
+    total: Any = 0
     for k in range(rotations):
         rotated = similarity_warp(images, Similarity(2 * math.pi * k / rotations)) if k else images
         for logits in _logits_by_origin(model, rotated, origins):
-            probabilities = logits.float().softmax(dim=1)
-            total = probabilities if total is None else total + probabilities
-    assert total is not None
+            total = total + logits.float().softmax(dim=1)
     return total / (rotations * origins)
 
 
@@ -152,10 +147,13 @@ def ensemble_scores(members: Sequence[Tensor]) -> Tensor:
     return torch.stack(tuple(members)).mean(dim=0)
 
 
-def evaluate(
-    model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDataset, **options: Unpack[ScoreOptions]
-) -> Evaluation:
-    """Returns the test error of a model, or of scores (N, classes); `options` are those of `scores`."""
+def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDataset, **options: Any) -> Evaluation:
+    """Returns the test error of a model, or of scores (N, classes).
+
+    Args:
+        options: for a model, those of `ptn.evaluation.scores`: batch, rotations and origins (test-time
+            augmentation), device, precision, progress.
+    """
     if isinstance(model_or_scores, nn.Module):
         results = scores(model_or_scores, dataset, **options)
     elif options:
@@ -197,7 +195,7 @@ def accuracy_by_angle(
     degrees: Sequence[float] = ANGLES,
     *,
     size: tuple[int, int] | None = None,
-    **options: Unpack[ScoreOptions],
+    **options: Any,
 ) -> list[float]:
     """Returns the accuracy in % on images rotated about their center (voxels about z) by each angle, bicubic.
 
@@ -229,33 +227,23 @@ def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
     return replace(dataset, labels=indices[dataset.labels], classes=tuple(classes))
 
 
-def origin_error_px(
-    model: Model,
-    dataset: Dataset | VoxelDataset,
-    *,
-    batch: int | None = None,
-    device: torch.device | str | None = None,
-) -> tuple[float, float]:
+def origin_error_px(model: Model, dataset: Dataset | VoxelDataset) -> tuple[float, float]:
     """Returns median and 90th percentile of the distances of origins from `meta["center"]`, in pixels."""
     if "center" not in dataset.meta or not isinstance(dataset, Dataset) or not len(dataset):
         raise InputError(f"{dataset.name} {dataset.split} has no true centers to compare origins with")
     true = _offsets_px(dataset.meta["center"].double(), dataset)
-    distances = (origin_offsets_px(model, dataset, batch=batch, device=device) - true).norm(dim=1)
+    distances = (origin_offsets_px(model, dataset) - true).norm(dim=1)
     median, p90 = distances.quantile(distances.new_tensor([0.5, 0.9])).tolist()
     return median, p90
 
 
-def origin_offsets_px(
-    model: Model, dataset: Dataset, *, batch: int | None = None, device: torch.device | str | None = None
-) -> Tensor:
+def origin_offsets_px(model: Model, dataset: Dataset) -> Tensor:
     """Returns predicted origins as offsets (x, y) from the image center in pixels: float64 (N, 2) on the CPU."""
-    if device is not None:
-        model.to(device)
     place, dtype = placement(model)
-    parts = []
     prepared = prepare_for_inference(model)
+    parts = []
     with precision_of("fp32", place):
-        for _, inputs in _batches(dataset, batch or default_batch(_image_shape(dataset)), place, dtype):
+        for _, inputs in _batches(dataset, default_batch(_image_shape(dataset)), place, dtype):
             origins = prepared.explain(inputs).origins
             if origins is None:
                 raise InputError(f"{model.config.name} has no origin")

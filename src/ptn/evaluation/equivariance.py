@@ -18,6 +18,7 @@ from .classify import plane_size
 Kind = Literal["rotation", "scale", "shift"]
 Relation = Literal["image", "polar", "invariant"]
 
+MODE: Mode = "bicubic"
 OUTPUT = "(output)"
 """Name of the model's output among the layers."""
 
@@ -86,13 +87,12 @@ def equivariance_error(
     scales: Sequence[float] = (1.25,),
     shifts_px: Sequence[float] = (),
     polar: bool = False,
-    mode: Mode = "bicubic",
 ) -> dict[str, dict[float, float]]:
     """Returns the relative equivariance error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ by kind of transform and amount.
 
     0 is exact equivariance. T′ follows from the output of f: that of a polar map after a polar or cylindrical
     transformer, the identity for vectors such as logits, otherwise that of a map of the image; see `LayerError`.
-    Only rotations of square images by multiples of 90° and shifts by whole pixels need no interpolation.
+    Only rotations of square images by multiples of 90° and shifts by whole pixels need no interpolation (bicubic).
 
     >>> layer, images = nn.Conv2d(1, 8, kernel_size=1), torch.rand(4, 1, 32, 32)
     >>> equivariance_error(layer, images, angles=[90], scales=[])["rotation"][90] < 1e-5
@@ -112,35 +112,26 @@ def equivariance_error(
     transforms = [Transform.of(kind, float(amount)) for kind, values in amounts.items() for amount in values]
     with inferring(layer_or_model):
         output = layer_or_model(images[:1])
-    problem = _problem(output)
-    if problem is not None:
+    if problem := _problem(output):
         raise InputError(f"the output cannot be compared: {problem}")
     relation, grid = ("polar", None) if polar else _relation("", dict(layer_or_model.named_modules()), [""])
     layer = _Layer(OUTPUT, tuple(output.shape[1:]), relation if output.dim() > 2 else "invariant", grid)
-    source = _Layer("", tuple(images.shape[1:]), "polar" if polar else "image")
-    errors = _measure(layer_or_model, images, transforms, [layer], mode, source)
     result: dict[str, dict[float, float]] = {}
-    for error in errors:
+    for error in _measure(layer_or_model, images, transforms, [layer], "polar" if polar else "image"):
         result.setdefault(error.kind, {})[error.amount] = math.nan if error.error is None else error.error
     return result
 
 
 def layer_errors(
-    model: nn.Module,
-    images: Tensor,
-    transforms: Sequence[Transform],
-    *,
-    names: Sequence[str] | None = None,
-    mode: Mode = "bicubic",
+    model: nn.Module, images: Tensor, transforms: Sequence[Transform], *, names: Sequence[str] | None = None
 ) -> list[LayerError]:
-    """Returns the errors of inner layers on images (N, C, H, W) in [0, 1], in the order in which the layers run.
+    """Returns the errors of layers on images (N, C, H, W) in [0, 1], by transform and in the order they run.
 
     Args:
         names: layers as in `model.named_modules()`; by default the outermost blocks that return feature maps. The
             output of the model is always included.
     """
-    layers = _choose_layers(model, images, names)
-    return _measure(model, images, transforms, layers, mode, _Layer("", tuple(images.shape[1:]), "image"))
+    return _measure(model, images, transforms, _choose_layers(model, images, names), "image")
 
 
 def _measure(
@@ -148,82 +139,71 @@ def _measure(
     images: Tensor,
     transforms: Sequence[Transform],
     layers: Sequence[_Layer],
-    mode: Mode,
-    source: _Layer,
+    relation: Literal["image", "polar"],
 ) -> list[LayerError]:
-    names = {layer.name for layer in layers}
-    modules = {name: module for name, module in model.named_modules() if name and name in names}
-    maps: dict[str, Tensor] = {}
+    """Returns the errors of the layers; `relation` is that of the inputs."""
+    modules = {layer.name: model.get_submodule(layer.name) for layer in layers if layer.name != OUTPUT}
+    source = _Layer("", tuple(images.shape[1:]), relation)
+    size = plane_size(images)
     low, high = min(0.0, float(images.min())), max(1.0, float(images.max()))
-    sums: dict[tuple[str, Transform], Tensor] = {}
+    maps: dict[str, Tensor] = {}
 
     def record(inputs: Tensor) -> dict[str, Tensor]:
         maps.clear()
         maps[OUTPUT] = model(inputs.clamp(low, high))
         return dict(maps)
 
+    errors = []
     with inferring(model), _hooked(modules, maps.__setitem__):
         for transform in transforms:
             pose = transform.pose
-            for batch in images.split(_BATCH):
-                inputs = batch
-                if source.relation == "image":  # black out what the transform would move out of view
-                    inputs = batch * disc(batch, share=_shift_share(pose, batch) / max(1.0, float(pose.scale)))
-                moved, _ = _carry(source, inputs, pose, inputs, mode)
-                if source.relation == "polar":
-                    returned, _ = _carry(source, moved, pose.inverse(), inputs, mode)
-                else:
-                    returned = round_trip(inputs, pose, mode=mode)
+            sums = {layer.name: torch.zeros(2, 2, dtype=torch.float64) for layer in layers}
+            visible = images
+            if relation == "image":  # black out what the transform would move out of view
+                visible = images * disc(images, share=_shift_share(pose, size) / max(1.0, float(pose.scale)))
+            for inputs in visible.split(_BATCH):
+                moved, _ = _carry(source, inputs, pose, size)
+                back, _ = _carry(source, moved, pose.inverse(), size)
+                returned = round_trip(inputs, pose) if relation == "image" else back
                 plain, moved_maps, returned_maps = record(inputs), record(moved), record(returned)
                 for layer in layers:
-                    carried, inside = _carry(layer, plain[layer.name], pose, inputs, mode)
-                    back, inside_back = _carry(layer, carried, pose.inverse(), inputs, mode)
-                    parts = [
-                        *_squares(moved_maps[layer.name], carried, inside),
-                        *_squares(returned_maps[layer.name], back, inside_back),
-                    ]
-                    key = (layer.name, transform)
-                    sums[key] = sums.get(key, torch.zeros(4, dtype=torch.float64)) + torch.stack(parts).cpu()
-    return [
-        LayerError(layer.name, layer.shape, layer.relation, t.kind, t.amount, *_ratios(sums[layer.name, t]))
-        for layer in layers
-        for t in transforms
-    ]
+                    name = layer.name
+                    carried, inside = _carry(layer, plain[name], pose, size)
+                    back, inside_back = _carry(layer, carried, pose.inverse(), size)
+                    sums[name][0] += _squares(moved_maps[name], carried, inside)
+                    sums[name][1] += _squares(returned_maps[name], back, inside_back)
+            for layer in layers:
+                ratios = [(error / norm) ** 0.5 if norm > 0 else None for error, norm in sums[layer.name].tolist()]
+                what = (layer.name, layer.shape, layer.relation, transform.kind, transform.amount)
+                errors.append(LayerError(*what, *ratios))
+    return errors
 
 
-def _squares(maps: Tensor, expected: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    difference = (maps.double() - expected.double()) * inside
-    return difference.square().sum(), (expected.double() * inside).square().sum()
+def _squares(maps: Tensor, expected: Tensor, inside: Tensor) -> Tensor:
+    """Returns the squared norms of the difference and of the expected maps: (2,) on the CPU."""
+    difference = maps.double() - expected.double()
+    return torch.stack([(part * inside).square().sum() for part in (difference, expected.double())]).cpu()
 
 
-def _ratios(sums: Tensor) -> tuple[float | None, float | None]:
-    difference, size, difference_back, size_back = sums.tolist()
-    return (
-        (difference / size) ** 0.5 if size > 0 else None,
-        (difference_back / size_back) ** 0.5 if size_back > 0 else None,
-    )
-
-
-def round_trip(images: Tensor, pose: Similarity, *, mode: Mode = "bicubic") -> Tensor:
+def round_trip(images: Tensor, pose: Similarity) -> Tensor:
     """Returns images transformed by `pose` and back: the effect of interpolation alone.
 
     The intermediate canvas is large enough that nothing is cut off.
     """
     height, width = plane_size(images)
     cos, sin = abs(math.cos(pose.rotation)), abs(math.sin(pose.rotation))
-    x, y = map(abs, pose.shift_px)
-    needed = (
-        pose.scale * (sin * width + cos * height) + 2 * float(y),
-        pose.scale * (cos * width + sin * height) + 2 * float(x),
+    x, y = (abs(float(part)) for part in pose.shift_px)
+
+    def padded(side: int, needed: float) -> int:
+        # Equal margins on both sides keep the pixel centers in place.
+        return side + 2 * (max(0, math.ceil((needed - side) / 2)) + _KERNEL_REACH)
+
+    canvas = (
+        padded(height, float(pose.scale) * (sin * width + cos * height) + 2 * y),
+        padded(width, float(pose.scale) * (cos * width + sin * height) + 2 * x),
     )
-    # Equal margins on both sides keep the pixel centers in place.
-    margins = [
-        max(0, math.ceil((float(n) - side) / 2)) + _KERNEL_REACH
-        for n, side in zip(needed, (height, width), strict=True)
-    ]
-    canvas = (height + 2 * margins[0], width + 2 * margins[1])
-    moved = similarity_warp(images, pose, size=canvas, mode=mode, padding_mode="border")
-    return similarity_warp(moved, pose.inverse(), size=(height, width), mode=mode, padding_mode="border")
+    moved = similarity_warp(images, pose, size=canvas, mode=MODE, padding_mode="border")
+    return similarity_warp(moved, pose.inverse(), size=(height, width), mode=MODE, padding_mode="border")
 
 
 def disc(images: Tensor, *, share: float = 1.0) -> Tensor:
@@ -239,29 +219,28 @@ def disc(images: Tensor, *, share: float = 1.0) -> Tensor:
     return (inside.T[..., None] if images.dim() == 5 else inside).to(images.dtype)
 
 
-def _shift_share(pose: Similarity, images: Tensor) -> float:
-    """Returns the share of the disc's radius that the shift keeps inside the image."""
-    return max(0.0, 1 - 2 * math.hypot(*map(float, pose.shift_px)) / min(plane_size(images)))
+def _shift_share(pose: Similarity, size: tuple[int, int]) -> float:
+    """Returns the share of the disc's radius that the shift keeps inside images of this size."""
+    return max(0.0, 1 - 2 * math.hypot(*map(float, pose.shift_px)) / min(size))
 
 
-def _carry(layer: _Layer, maps: Tensor, pose: Similarity, images: Tensor, mode: Mode) -> tuple[Tensor, Tensor]:
-    """Returns T′ of the maps, and a mask of where it is known."""
+def _carry(layer: _Layer, maps: Tensor, pose: Similarity, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Returns T′ of the maps of images of this size, and a mask of where it is known."""
     if layer.relation == "invariant":
         return maps, maps.new_ones(())
-    size = plane_size(images)
     if layer.relation == "polar":
-        return _carry_polar(maps, pose, layer.grid, size, mode)
+        return _carry_polar(maps, pose, layer.grid, size)
     rows, columns = plane_size(maps)
     x, y = pose.shift_px
     scaled = replace(pose, shift_px=(x * columns / size[1], y * rows / size[0]))
-    carried = similarity_warp(maps, scaled, mode=mode, padding_mode="border")
-    return carried, disc(maps, share=_shift_share(pose, images) * min(1.0, float(pose.scale)))
+    carried = similarity_warp(maps, scaled, mode=MODE, padding_mode="border")
+    return carried, disc(maps, share=_shift_share(pose, size) * min(1.0, float(pose.scale)))
 
 
 def _carry_polar(
-    maps: Tensor, pose: Similarity, grid: PolarGrid | None, size: tuple[int, int], mode: Mode
+    maps: Tensor, pose: Similarity, grid: PolarGrid | None, size: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """`_carry` of polar maps (N, C, angles, radii) or (N, C, angles, radii, Z) of images of this size."""
+    """`_carry` of polar maps (N, C, angles, radii) or (N, C, angles, radii, Z)."""
     folded = maps.movedim(-1, 2).flatten(1, 2) if maps.dim() == 5 else maps
     angles, radii = folded.shape[-2:]
     rows = (torch.arange(angles, device=maps.device) - float(pose.rotation) / (2 * math.pi) * angles) % angles
@@ -272,7 +251,7 @@ def _carry_polar(
     y, x = torch.broadcast_tensors(rows[:, None] + _KERNEL_REACH, source[None, :])
     wrapped = wrap_angle(folded, (_KERNEL_REACH, _KERNEL_REACH))
     points = (x.expand(len(maps), -1, -1), y.expand(len(maps), -1, -1))
-    carried = interpolate(wrapped, *points, mode=mode, padding_mode="border")
+    carried = interpolate(wrapped, *points, mode=MODE, padding_mode="border")
     inside = ((source >= 0) & (source <= radii - 1)).to(maps.dtype)
     if maps.dim() == 5:
         return carried.unflatten(1, (maps.shape[1], -1)).movedim(2, -1), inside[:, None]
@@ -282,20 +261,21 @@ def _carry_polar(
 def _choose_layers(model: nn.Module, images: Tensor, names: Sequence[str] | None) -> list[_Layer]:
     """Returns the layers to compare in the order in which they run, the output last."""
     modules = {name: module for name, module in model.named_modules() if name}
-    for name in names or ():
-        if name not in modules:
-            raise unknown_name("layer", name, modules)
     calls: list[tuple[str, Any]] = []
     with inferring(model), _hooked(modules, lambda name, output: calls.append((name, output))):
         logits = model(images[:2])
     order, outputs = [name for name, _ in calls], dict(calls)
+    for name in names or ():
+        if name not in modules:
+            raise unknown_name("layer", name, modules)
+        if name not in outputs:
+            raise InputError(f"the layer {name} cannot be compared: it does not run")
     maps = {name for name, output in calls if isinstance(output, Tensor) and output.dim() > 3}
     chosen = set(_blocks(model, maps) if names is None else names)
     layers = []
-    for name in dict.fromkeys(order):
+    for name, output in outputs.items():
         if name not in chosen:
             continue
-        output = outputs[name]
         problem = _problem(output, calls=order.count(name))
         relation: Relation = "invariant"
         grid = None
@@ -307,9 +287,6 @@ def _choose_layers(model: nn.Module, images: Tensor, names: Sequence[str] | None
             layers.append(_Layer(name, tuple(output.shape[1:]), relation, grid))
         elif problem is not None and names is not None:
             raise InputError(f"the layer {name} cannot be compared: {problem}")
-    for name in names or ():
-        if name not in outputs:
-            raise InputError(f"the layer {name} cannot be compared: it does not run")
     return [*layers, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
 
 

@@ -1,6 +1,6 @@
 """Predictions for images and meshes, from files or memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from ..config import check
 from ..data.images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
-from ..data.meshes import MESH_SUFFIXES, read_voxels, view_from_above
-from ..data.voxelize import OCCUPANCIES, SIZES
+from ..data.voxelize import MESH_SUFFIXES, OCCUPANCIES, SIZES, read_voxels, view_from_above
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
 from ..models import Network, load_model, prepare_for_inference
@@ -103,23 +102,30 @@ def predict_each(
     """Yields a prediction for each input in order, or `Unreadable` for a file that cannot be read."""
     check("top", top, top >= 1, "at least 1")
     check("batch", batch, batch is None or batch >= 1, "at least 1")
-    reader = _Reader(model)
+    convert = _converter(model)
     if device is not None:
         model.to(device)
     prepared = prepare_for_inference(model)
-    size = batch or default_batch(reader.shape)
+    size = batch or default_batch(_input_shape(model))
+
+    def read(source: Any) -> Tensor | str:
+        try:
+            return convert(source)
+        except InputError as error:
+            return str(error)
+        except Exception as error:  # decoders raise exceptions of many types for damaged files
+            return f"{source}: {(str(error) or type(error).__name__).splitlines()[0]}"
+
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(inputs), size):
             chosen = inputs[start : start + size]
-            tensors = list(pool.map(reader.read, chosen))
+            tensors = list(pool.map(read, chosen))
             readable = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-            predictions = iter(
-                _predict(prepared, class_names(model), torch.stack(readable), top) if readable else ()
-            )
+            results = _predict(prepared, class_names(model), torch.stack(readable), top) if readable else iter(())
             for source, tensor in zip(chosen, tensors, strict=True):
                 path = Path(source) if isinstance(source, str | Path) else None
                 if isinstance(tensor, Tensor):
-                    yield Prediction(**next(predictions), path=path)
+                    yield Prediction(**next(results), path=path)
                 elif path is None:
                     raise InputError(tensor)
                 else:
@@ -155,45 +161,34 @@ def _input_shape(model: nn.Module) -> tuple[int, ...]:
     return tuple(shape)
 
 
-class _Reader:
-    """Converts inputs to uint8 tensors of the shape that a model takes."""
+def _converter(model: nn.Module) -> Callable[[Any], Tensor]:
+    """Returns a function that converts an input to a uint8 tensor of the shape that a model takes."""
+    shape = _input_shape(model)
+    channels, *size = shape
+    metadata: dict[str, Any] = getattr(model, "metadata", {})
+    if len(size) == 2 and channels in (1, 3):
+        fit: Fit = metadata.get("fit", "resize")
+        check_choice("fit", fit, FITS)
 
-    def __init__(self, model: nn.Module) -> None:
-        self.shape = _input_shape(model)
-        metadata: dict[str, Any] = getattr(model, "metadata", {})
-        self.fit: Fit = metadata.get("fit", "resize")
-        check_choice("fit", self.fit, FITS)
-        channels, *size = self.shape
-        if len(size) == 2 and channels in (1, 3):
-            return
-        default = "surface" if channels == 1 else "surface+solid"
-        self.occupancy: Any = (metadata.get("dataset_options") or {}).get("occupancy") or default
-        check_choice("occupancy", self.occupancy, OCCUPANCIES)
-        if len(size) != 3 or size[0] not in SIZES or len(self.occupancy.split("+")) != channels:
-            raise InputError(f"the model takes {self.shape}, to which neither images nor meshes can be converted")
+        def convert_image(source: Any) -> Tensor:
+            picture = read_image(Path(source))[0] if isinstance(source, str | Path) else _to_tensor(source)
+            return fit_image(picture, (size[0], size[1]), channels, fit)
 
-    def read(self, source: Any) -> Tensor | str:
-        """Returns a tensor of the model's shape, or why there is none."""
-        try:
-            return self._convert(source)
-        except InputError as error:
-            return str(error)
-        except Exception as error:  # decoders raise exceptions of many types for damaged files
-            return f"{source}: {(str(error) or type(error).__name__).splitlines()[0]}"
+        return convert_image
+    default = "surface" if channels == 1 else "surface+solid"
+    occupancy: Any = (metadata.get("dataset_options") or {}).get("occupancy") or default
+    check_choice("occupancy", occupancy, OCCUPANCIES)
+    if len(size) != 3 or size[0] not in SIZES or len(occupancy.split("+")) != channels:
+        raise InputError(f"the model takes {shape}, to which neither images nor meshes can be converted")
 
-    def _convert(self, source: Any) -> Tensor:
-        channels, *size = self.shape
-        if len(size) == 3:
-            if isinstance(source, str | Path):
-                return read_voxels(Path(source), size=size[0], occupancy=self.occupancy)
-            if not isinstance(source, Tensor) or tuple(source.shape) != self.shape:
-                raise InputError(f"voxels must be a mesh file or a tensor {self.shape}; got {_describe(source)}")
-            return source.to(torch.uint8)
+    def convert_mesh(source: Any) -> Tensor:
         if isinstance(source, str | Path):
-            picture, _ = read_image(Path(source))
-        else:
-            picture = _to_tensor(source)
-        return fit_image(picture, (size[0], size[1]), channels, self.fit)
+            return read_voxels(Path(source), size=size[0], occupancy=occupancy)
+        if not isinstance(source, Tensor) or tuple(source.shape) != shape:
+            raise InputError(f"voxels must be a mesh file or a tensor {shape}; got {_describe(source)}")
+        return source.to(torch.uint8)
+
+    return convert_mesh
 
 
 def _to_tensor(source: Any) -> Tensor:

@@ -87,7 +87,6 @@ WEIGHTS = ("predict", "evaluate", "audit", "export")
         (["evaluate", "w.safetensors", "--folder", "animals", "--origins", "2"], "1 or 5"),
         (["evaluate", "w.safetensors", "--folder", "animals", "--precision", "fp16"], "precision"),
         (["audit", "w.safetensors", "--folder", "animals", "--layer", "transformr"], "did you mean 'transformer'"),
-        (["audit", "w.safetensors", "--folder", "animals", "--mask", "square"], "mask"),
         (["audit", "nameless.safetensors", "--folder", "animals"], "4 classes"),
         (["export", "w.safetensors", "-o", "model.pth"], ".onnx or .pt2"),
         (["polar", "a.png", "-o", "out", "--origin", "middle"], "--origin"),

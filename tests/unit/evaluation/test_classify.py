@@ -329,7 +329,7 @@ def test_origin_error_is_the_distance_in_pixels():
     images = torch.randint(0, 255, (10, 1, 20, 40), dtype=torch.uint8)
     meta = {"center": offsets / torch.tensor([20.0, 10.0])}
     dataset = Dataset("toy", "test", images, torch.zeros(10, dtype=torch.int64), NAMES, meta)
-    assert origin_error_px(model, dataset, batch=4) == pytest.approx((5.5, 9.1), abs=1e-5)
+    assert origin_error_px(model, dataset) == pytest.approx((5.5, 9.1), abs=1e-5)
     model.transformer.locate = lambda images: Location(torch.tensor([[0.5, -0.5]]).expand(len(images), 2), None)
     torch.testing.assert_close(origin_offsets_px(model, dataset)[0], torch.tensor([10.0, -5.0]).double())
 

@@ -7,8 +7,7 @@ from PIL import Image
 
 import ptn
 from ptn.data.folder import load_folder
-from ptn.data.meshes import read_mesh
-from ptn.data.voxelize import voxelize
+from ptn.data.voxelize import read_mesh, voxelize
 from ptn.errors import InputError
 from ptn.evaluation import Unreadable, predict, predict_each, scores
 from ptn.evaluation.predict import is_unusual
