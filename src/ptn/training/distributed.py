@@ -2,8 +2,8 @@
 
 import os
 import sys
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,42 +17,50 @@ from ..errors import InputError
 class Parallel:
     """This process among the `world` processes of a run. Each takes an equal part of every batch."""
 
-    rank: int
-    world: int
-    device: torch.device
+    rank: int = 0
+    world: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def leads(self) -> bool:
+        """True in the process that writes files and reports progress."""
+        return self.rank == 0
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Returns a module that averages gradients over all processes."""
+        if self.world == 1:
+            return model
         return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
 
     def wait(self) -> None:
         """Blocks until all processes get here."""
-        dist.barrier()
+        if self.world > 1:
+            dist.barrier()
 
     def any(self, flag: bool) -> bool:
         """True in all processes if `flag` is true in any of them."""
+        if self.world == 1:
+            return flag
         flags = torch.tensor(float(flag), device=self.device)
         dist.all_reduce(flags)
         return bool(flags > 0)
 
-    def end(self, code: int) -> NoReturn:
-        """Exits with `code` once all processes get here.
+    def end(self, code: int) -> None:
+        """Exits with `code` if there are several processes, once all get here.
 
         Skips the interpreter's shutdown, which can abort or deadlock with the threads of a process group.
         """
-        dist.barrier()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def launched_together() -> bool:
-    """True if this process is one of several that `torchrun` started."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+        if self.world > 1:
+            dist.barrier()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 def join(device: torch.device) -> Parallel:
-    """Joins the process group: NCCL with one GPU for each process, or gloo on CPUs."""
+    """Joins the process group that `torchrun` started: NCCL with a GPU for each process, or gloo on CPUs."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Parallel(device=device)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)

@@ -50,14 +50,16 @@ def train_fleet(
         on_done: Called with each run that ends, before the memory of its step is freed.
         on_failed: Called with each run that fails, and the reason.
     """
-    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    with _stop_on_signals(_Stop(deadline)) as stop:
-        fleet = _Fleet(deque(runs), stop, at_once, on_done, on_failed)
+    stop = _Stop(None if budget_seconds is None else time.monotonic() + budget_seconds)
+    fleet = _Fleet(deque(runs), stop, at_once, on_done, on_failed)
+    with stop.on_signals():
         try:
             fleet.train()
         except InputError:  # such as too little memory for one more run
             fleet.save()
             raise
+        fleet.save()
+    fleet.outcome.stopped = list(fleet.active)
     if fleet.active or fleet.waiting:
         fleet.outcome.reason = stop.reason
     return fleet.outcome
@@ -75,6 +77,22 @@ class _Stop:
             self.reason = "the time budget is used up"
         return self.reason is not None
 
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.reason = f"received {signal.Signals(number).name}"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Context manager: SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
+        in_main_thread = threading.current_thread() is threading.main_thread()  # only it may handle signals
+        numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+        before = {number: signal.signal(number, self.on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
 
 @dataclass
 class _Fleet:
@@ -86,7 +104,7 @@ class _Fleet:
     on_done: Callable[[Run], None] | None
     on_failed: Callable[[Run, str], None] | None
     active: dict[Run, Iterator[None]] = field(default_factory=dict)
-    parallel: Parallel | None = None
+    parallel: Parallel = field(default_factory=Parallel)
     outcome: FleetOutcome = field(default_factory=FleetOutcome)
 
     def train(self) -> None:
@@ -106,8 +124,6 @@ class _Fleet:
             for run in ended:
                 self._conclude(run)
             self._fill()
-        self.save()
-        self.outcome.stopped += self.active
 
     def save(self) -> None:
         for run in self.active:
@@ -131,9 +147,7 @@ class _Fleet:
 
     def _must_stop(self, rounds: int) -> bool:
         """True to stop now. Processes that share a run stop at the same step: a collective needs all of them."""
-        if self.parallel is None:
-            return self.stop.requested()
-        if rounds % VOTE_EVERY or not self.parallel.any(self.stop.requested()):
+        if (self.parallel.world > 1 and rounds % VOTE_EVERY) or not self.parallel.any(self.stop.requested()):
             return False
         self.stop.reason = self.stop.reason or "another process stopped"
         return True
@@ -178,24 +192,3 @@ def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:
         f"{recipe.name}: {device} is out of memory: lower batch (--set batch={max(2, recipe.batch // 2)}), "
         "or train fewer runs at once (--at-once)"
     )
-
-
-@contextmanager
-def _stop_on_signals(stop: _Stop) -> Iterator[_Stop]:
-    """Context manager: SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
-        yield stop
-        return
-
-    def request(number: int, frame: FrameType | None) -> None:
-        stop.reason = f"received {signal.Signals(number).name}"
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, request)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,8 +10,8 @@ from ..config import build, changes, check
 from ..data.augment import AugmentSpec
 from ..data.catalog import dataset_info
 from ..data.folder import list_images
-from ..device import PRECISIONS, Precision
-from ..errors import InputError, check_choice
+from ..device import Precision
+from ..errors import InputError
 from ..models import list_models, list_options
 
 
@@ -52,7 +52,6 @@ class OptimizerSpec:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("optimizer", self.kind, ("adam", "sgd"))
         check("optimizer.lr", self.lr, self.lr > 0, "positive")
         check("optimizer.weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0")
         check("optimizer.momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
@@ -73,7 +72,6 @@ class ScheduleSpec:
     jitter_fade: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("schedule", self.kind, ("constant", "cosine", "steps"))
         check("schedule.jitter_fade", self.jitter_fade, 0 <= self.jitter_fade <= 1, "a fraction of all steps")
         for name in ("warmup", "origin_delay"):
             value = getattr(self, name)
@@ -122,8 +120,6 @@ class Recipe:
     evaluations: tuple[EvaluationSpec, ...] = (EvaluationSpec(),)
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, PRECISIONS)
-        check_choice("selection", self.selection, ("final", "valid"))
         check("epochs", self.epochs, self.epochs >= 1, "at least 1")
         check("batch", self.batch, self.batch >= 1, "at least 1")
         check("seed", self.seed, self.seed >= 0, "at least 0")
@@ -144,8 +140,8 @@ class Recipe:
         Name, seed and evaluations have fields of their own in a record and are not included. Defaults must not
         change: records are read with them.
         """
-        changed = changes(self)
-        return {key: value for key, value in changed.items() if key not in _IN_RECORDS}
+        own = ("name", "seed", "evaluations")
+        return {key: value for key, value in changes(self).items() if key not in own}
 
     @property
     def sha256(self) -> str:
@@ -153,8 +149,6 @@ class Recipe:
         settings = build(Recipe, {"name": "", **self.changes()}).changes()  # 1 and 1.0 are the same rate
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
-
-_IN_RECORDS = ("name", "seed", "evaluations")
 
 STEPS = 3000
 """Approximate number of optimization steps of a default recipe."""

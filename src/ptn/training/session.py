@@ -60,17 +60,7 @@ class SessionOptions:
     fused: bool | None = None
     results: Path | None = None
     extra_metrics: ExtraMetrics | None = None
-    parallel: Parallel | None = None
-
-    @property
-    def leads(self) -> bool:
-        """True in the process that writes files and reports progress."""
-        return self.parallel is None or self.parallel.rank == 0
-
-    def wait(self) -> None:
-        """Blocks until all processes get here."""
-        if self.parallel is not None:
-            self.parallel.wait()
+    parallel: Parallel = field(default_factory=Parallel)
 
 
 def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: PlainReporter) -> FleetOutcome:
@@ -124,20 +114,20 @@ class _Session:
         options = self.options
         finished = [] if options.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
         waiting = [recipe for recipe in recipes if recipe not in finished]
-        options.wait()  # no process writes files before all have looked for finished runs
+        options.parallel.wait()  # no process writes files before all have looked for finished runs
         distinct = {recipe.sha256: recipe for recipe in waiting}
         if options.fresh or len(distinct) > 1:  # before runs are deleted, or hours spent on the first of several
             for recipe in distinct.values():
                 build_model(recipe, self._load(recipe, recipe.data.train))
-        if options.fresh and options.leads:
+        if options.fresh and options.parallel.leads:
             for recipe in recipes:
                 shutil.rmtree(self._folder(recipe), ignore_errors=True)
-        if options.results is not None and options.leads and finished:
+        if options.results is not None and options.parallel.leads and finished:
             merge_records(options.results, [self._folder(recipe) / "result.jsonl" for recipe in finished])
-        options.wait()
+        options.parallel.wait()
         return train_fleet(
             [partial(self._start, recipe) for recipe in waiting],
-            at_once=1 if options.parallel else options.at_once,
+            at_once=options.at_once if options.parallel.world == 1 else 1,
             budget_seconds=options.budget_seconds,
             on_done=self._finish,
             on_failed=self._fail,
@@ -183,26 +173,26 @@ class _Session:
                 parallel=options.parallel,
                 fused=options.fused,
                 checkpoint_every=options.checkpoint_every,
-                on_epoch=self.reporter.epoch if options.leads else None,
+                on_epoch=self.reporter.epoch if options.parallel.leads else None,
             )
         except torch.OutOfMemoryError as error:
             raise out_of_memory(recipe, options.device) from error
         make_folder(self._folder(recipe))  # only now: a recipe that cannot be trained leaves no folder
         if options.resume:
             run.resume()
-        if options.leads:
+        if options.parallel.leads:
             self.reporter.begin(run)
         return run
 
     def _finish(self, run: Run) -> None:
         try:
-            if self.options.leads:
+            if self.options.parallel.leads:
                 self._evaluate(run)
         finally:
-            self.options.wait()
+            self.options.parallel.wait()
 
     def _fail(self, run: Run, reason: str) -> None:
-        if self.options.leads:
+        if self.options.parallel.leads:
             record = replace(make_record(run), metrics={"reason": reason})
             self._write(run.recipe, [replace(record, **vars(evaluation)) for evaluation in run.recipe.evaluations])
             self.reporter.failed(run, reason)

@@ -190,7 +190,7 @@ class TrainingStep:
         batch: int,
         device: torch.device,
         *,
-        parallel: Parallel | None = None,
+        parallel: Parallel,
         fused: bool = False,
     ) -> None:
         self.recipe = recipe
@@ -204,10 +204,9 @@ class TrainingStep:
         self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
         self.optimizer = make_optimizer(model, recipe.optimizer, self.lr, self.origin_lr)
         self._allocate_optimizer_state()
-        self.network = parallel.wrap(model) if parallel else model
+        self.network = parallel.wrap(model)
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
-        rank, world = (parallel.rank, parallel.world) if parallel else (0, 1)
-        self.noise = self._allocate_noise(batch, rank, world)
+        self.noise = self._allocate_noise(batch, parallel)
         jitters = [layer.noise for layer in self.model.modules() if isinstance(layer, OriginJitter)]
         self.fading = [noise for noise in jitters if noise is not None] if recipe.schedule.jitter_fade else []
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
@@ -277,7 +276,7 @@ class TrainingStep:
             for value in state.values():
                 value.zero_()
 
-    def _allocate_noise(self, batch: int, rank: int, world: int) -> Tensor | None:
+    def _allocate_noise(self, batch: int, parallel: Parallel) -> Tensor | None:
         """Allocates the random numbers of a step and assigns the layers theirs; returns those of augmentation."""
         shapes: list[tuple[int, ...]] = []
         if self.recipe.augment.active:
@@ -287,7 +286,7 @@ class TrainingStep:
         self.numbers = torch.zeros(sum(math.prod(shape) for shape in shapes), device=self.device)
         parts = self.numbers.split([math.prod(shape) for shape in shapes])
         wholes = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-        shares = [whole.chunk(world)[rank] for whole in wholes]
+        shares = [whole.chunk(parallel.world)[parallel.rank] for whole in wholes]
         for layer, share in zip(reversed(layers), reversed(shares), strict=False):
             layer.noise = share
         return shares[0] if self.recipe.augment.active else None

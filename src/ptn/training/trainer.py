@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,10 @@ class RunData:
     valid: Dataset | VoxelDataset | None = None
 
 
+_STATE = ("epoch", "position", "seconds", "started", "history", "best_error")
+"""Attributes of a run that a checkpoint stores as JSON."""
+
+
 @dataclass(eq=False)
 class Run:
     """Training of one recipe; `steps()` continues from the current state, one optimization step at a time.
@@ -72,7 +76,7 @@ class Run:
     device: torch.device
     folder: Path | None = None
     network: nn.Module | None = None
-    parallel: Parallel | None = None
+    parallel: Parallel = field(default_factory=Parallel)
     stream_data: bool | None = None
     fused: bool | None = None
     checkpoint_every: int = 10
@@ -80,31 +84,30 @@ class Run:
 
     def __post_init__(self) -> None:
         recipe, train = self.recipe, self.data.train
-        self.rank, self.world = (self.parallel.rank, self.parallel.world) if self.parallel else (0, 1)
+        processes = self.parallel.world
         self.batch = min(recipe.batch, len(train))
         if self.batch < 2:
             raise InputError(f"{recipe.name}: {len(train)} training images are too few")
-        if self.batch % self.world:
-            raise InputError(f"{recipe.name}: batch {self.batch} is not divisible by {self.world} processes")
+        if self.batch % processes:
+            raise InputError(f"{recipe.name}: batch {self.batch} is not divisible by {processes} processes")
         model: Any = build_model(recipe, train) if self.network is None else copy.deepcopy(self.network)
         model.to(self.device)
         if self.device.type == "cpu" or recipe.precision == "bf16":  # slower in float32 on a GPU
             put_channels_last(model)
         self.template: Model = copy.deepcopy(model).eval()
         self.model: Model = model.train()
-        if self.parallel:
+        if processes > 1:
             synchronize_batch_norm(self.model, self.device)
         if self.fused is None:
-            self.fused = self.parallel is None and can_fuse(self.model, self.device)
+            self.fused = processes == 1 and can_fuse(self.model, self.device)
         if self.fused:
             fuse_blocks(self.model)
         self.steps_per_epoch = len(train) // self.batch
-        local_batch = self.batch // self.world
-        self.batches = make_batches(train, self.steps_per_epoch, local_batch, self.device, stream=self.stream_data)
+        share = self.batch // processes
+        self.batches = make_batches(train, self.steps_per_epoch, share, self.device, stream=self.stream_data)
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.position = 0, 0
-        self.seconds = 0.0
-        self.together = 1
+        self.seconds, self.together = 0.0, 1
         self.started = timestamp()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
@@ -119,7 +122,7 @@ class Run:
                 parallel=self.parallel,
                 fused=self.fused,
             )
-            if self.device.type == "cuda" and not self.parallel:
+            if self.device.type == "cuda" and processes == 1:
                 self.step.capture()
 
     @property
@@ -152,7 +155,7 @@ class Run:
     def _order(self, epoch: int) -> Tensor:
         """Sample indices of this process for each batch of an epoch."""
         order = epoch_order(len(self.data.train), self.batch, seed=self.recipe.seed, epoch=epoch)
-        return order.chunk(self.world, dim=1)[self.rank]
+        return order.chunk(self.parallel.world, dim=1)[self.parallel.rank]
 
     def finished_model(self) -> Model:
         """Returns a copy of the model with the weights that the recipe selects, in evaluation mode."""
@@ -174,22 +177,14 @@ class Run:
 
     def save(self) -> None:
         """Writes a checkpoint, unless the loss is not finite: then the last one is kept."""
-        if self.checkpoint_path is None or self.rank:
+        if self.checkpoint_path is None or not self.parallel.leads:
             return
         self._synchronize()
         if int(self.step.first_bad) >= 0:
             return
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         tensors |= {f"best.{key}": value for key, value in self.best.items()}
-        state = {
-            "recipe": self.recipe.to_dict(),
-            "epoch": self.epoch,
-            "position": self.position,
-            "seconds": self.seconds,
-            "started": self.started,
-            "history": self.history,
-            "best_error": self.best_error,
-        }
+        state = {"recipe": self.recipe.to_dict(), **{name: getattr(self, name) for name in _STATE}}
         save_tensors(self.checkpoint_path, tensors, {"state": json.dumps(state)})
 
     def resume(self) -> bool:
@@ -201,7 +196,11 @@ class Run:
         path = self.checkpoint_path
         if path is None or not path.exists():
             return False
-        tensors, state = _read_checkpoint(path)
+        tensors, metadata = read_tensors(path, "checkpoint")
+        try:
+            state = json.loads(metadata["state"])
+        except (KeyError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} is not a checkpoint: its metadata has no readable state") from error
         saved = state["recipe"]
         if (saved["name"], saved["seed"]) != (self.recipe.name, self.recipe.seed):
             raise InputError(f"{path} belongs to {saved['name']} seed {saved['seed']}: choose another folder")
@@ -212,9 +211,8 @@ class Run:
         self.step.generator.set_state(tensors.pop("generator"))
         with self.on_stream():
             _restore(tensors, self.step.tensors(), path)
-        self.epoch, self.position = state["epoch"], state["position"]
-        self.seconds, self.started = state["seconds"], state["started"]
-        self.history, self.best_error = state["history"], state["best_error"]
+        for name in _STATE:
+            setattr(self, name, state[name])
         return True
 
     # --- the end of an epoch
@@ -245,9 +243,9 @@ class Run:
     def _totals(self) -> tuple[float, int, int]:
         """Returns the summed loss, the number of errors and the first bad step, over all processes."""
         with self.on_stream():
-            totals = torch.cat((self.step.loss_sum / self.world, self.step.wrong.double()[None]))
+            totals = torch.cat((self.step.loss_sum / self.parallel.world, self.step.wrong.double()[None]))
             bad = self.step.first_bad.double()
-            if self.parallel:
+            if self.parallel.world > 1:
                 torch.distributed.all_reduce(totals)
                 torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)
             loss, wrong, first_bad = torch.cat((totals, bad)).tolist()  # one synchronization
@@ -348,14 +346,6 @@ def restored_settings() -> Iterator[None]:
         for (owner, name), value in zip(options, before, strict=True):
             setattr(owner, name, value)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-
-
-def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors, metadata = read_tensors(path, "checkpoint")
-    try:
-        return tensors, json.loads(metadata["state"])
-    except (KeyError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not a checkpoint: its metadata has no readable state") from error
 
 
 @torch.no_grad()

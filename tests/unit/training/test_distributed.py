@@ -21,7 +21,7 @@ PROGRAM = """
     from ptn.data import Dataset, load_dataset
     from ptn.data.augment import AugmentSpec
     from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
-    from ptn.training.distributed import join, launched_together
+    from ptn.training.distributed import join
     from ptn.training.fleet import train_fleet
     torch.set_num_threads(1)
     digits = load_dataset("quickstart", "train")
@@ -31,15 +31,14 @@ PROGRAM = """
         optimizer=OptimizerSpec("sgd", lr=0.005), augment=AugmentSpec(rotation_deg=180.0), label_smoothing=0.1,
     )
     target, budget = Path(sys.argv[1]), float(sys.argv[2])
-    parallel = join(torch.device("cpu")) if launched_together() else None
+    parallel = join(torch.device("cpu"))
     run = Run(recipe, data, torch.device("cpu"), target.parent, parallel=parallel)
     run.resume()
     outcome = train_fleet([run], budget_seconds=budget)
-    if run.rank == 0 and outcome.done:
+    if parallel.leads and outcome.done:
         save_file({k: v.contiguous() for k, v in run.finished_model().state_dict().items()}, target)
     code = 0 if outcome.done and int(run.step.count) == 5 else 3
-    if parallel is not None:
-        parallel.end(code)
+    parallel.end(code)
     sys.exit(code)
 """
 
