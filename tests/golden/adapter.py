@@ -181,7 +181,7 @@ def draw_example(name: str, kind: str, split: str, *, count: int, seed: int) -> 
 
 def voxelize_mesh(path: Path, *, size: int, occupancy: str) -> Tensor:
     """The voxels of a mesh file, (1, size, size, size)."""
-    from ptn.data.meshes import read_voxels
+    from ptn.data.voxelize import read_voxels
 
     return read_voxels(path, size=size, occupancy=occupancy)
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from ..config import check
 from ..errors import InputError, check_choice, nothing_at
 from .dataset import Dataset
-from .images import FITS, IMAGE_SUFFIXES, Fit, FittedImage, read_fitted
-from .store import LOG, fingerprint
+from .images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
+from .store import LOG, fingerprint, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
@@ -62,40 +62,31 @@ def load_folder(
     check("channels", channels, channels in (None, 1, 3), "1 or 3")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     valid = min(fractions.values()) >= 0 and sum(fractions.values()) < 1
-    check(
-        "valid_fraction and test_fraction", tuple(fractions.values()), valid, "at least 0 and less than 1 together"
-    )
+    check("valid_fraction and test_fraction", fractions, valid, "at least 0 and less than 1 together")
 
     listings = list_images(root)
     classes = tuple(listings["train"])
-    colors = channels or _find_channels(listings)
+    channels = channels or _find_channels(listings)
     chosen = _choose(root, listings, split, fractions, seed)
     files = [path for paths in chosen.values() for path in paths]
-    file_labels = [classes.index(name) for name, paths in chosen.items() for _ in paths]
-
-    images: list[Tensor] = []
-    labels: list[int] = []
-    hashes: dict[str, str] = {}
-    skipped: list[str] = []
-    for path, label, result in zip(files, file_labels, _read_all(files, (height, width), colors, fit), strict=True):
-        name = path.relative_to(root).as_posix()
-        if result.image is None:
-            skipped.append(name)
-        else:
-            images.append(result.image)
-            labels.append(label)
-            hashes[name] = result.sha256
+    images = _read_all(files, (height, width), channels, fit)
+    names = {path: path.relative_to(root).as_posix() for path in files}
+    labels = [classes.index(name) for name, paths in chosen.items() for path in paths if path in images]
+    skipped = [name for path, name in names.items() if path not in images]
+    hashes = {names[path]: sha256_of_file(path) for path in images}
     empty = sorted(set(range(len(classes))) - set(labels)) if split == "train" else []
     if not images or empty:
         kind = f"class {classes[empty[0]]}" if images else split
         raise InputError(f"{root}: no image of {kind} can be read; {len(skipped)} files of {split} are damaged")
     meta = {
         "source": "folder",
-        "sha256": fingerprint(files=hashes, size=[height, width], channels=colors, fit=fit, labels=labels),
+        "sha256": fingerprint(files=hashes, size=[height, width], channels=channels, fit=fit, labels=labels),
         "files": tuple(hashes),
         "skipped": tuple(skipped),
     }
-    return Dataset(root.resolve().name, split, torch.stack(images), torch.tensor(labels), classes, meta)
+    return Dataset(
+        root.resolve().name, split, torch.stack(list(images.values())), torch.tensor(labels), classes, meta
+    )
 
 
 def list_images(root: Path) -> dict[str, Listing]:
@@ -107,8 +98,8 @@ def list_images(root: Path) -> dict[str, Listing]:
     present = {split: folder for split, folder in folders.items() if folder.is_dir()}
     if present and "train" not in present:
         raise InputError(f"{root} has a folder {next(iter(present.values())).name} but no folder train")
-    listings = {split: _list_classes(folder) for split, folder in (present or {"train": root}).items()}
     top = present.get("train", root)
+    listings = {split: _list_classes(folder) for split, folder in ({"train": top} | present).items()}
     train = listings["train"]
     if len(train) < 2:
         classes = f"only the class {next(iter(train))}" if train else "no class"
@@ -140,19 +131,25 @@ def list_flat(root: Path) -> list[Path]:
 
 def read_flat(files: Sequence[Path], size: tuple[int, int], channels: Literal[1, 3], fit: Fit) -> Tensor:
     """Read image files as `load_folder` does: uint8 (N, C, H, W). Files that cannot be read are skipped."""
-    images = [result.image for result in _read_all(files, size, channels, fit) if result.image is not None]
+    images = _read_all(files, size, channels, fit)
     if not images:
         raise InputError(f"none of {len(files)} images can be read, {files[0]} for example")
-    return torch.stack(images)
+    return torch.stack(list(images.values()))
 
 
-def _read_all(files: Sequence[Path], size: tuple[int, int], channels: int, fit: Fit) -> list[FittedImage]:
+def _read_all(files: Sequence[Path], size: tuple[int, int], channels: int, fit: Fit) -> dict[Path, Tensor]:
+    """Return the images of the files that can be read, in order; the others are reported."""
+
+    def read(path: Path) -> Tensor | None:
+        try:
+            return fit_image(read_image(path)[0], size, channels, fit)
+        except InputError as error:
+            LOG.warning("skipped %s", error)
+            return None
+
     with ThreadPoolExecutor() as pool:
-        results = list(pool.map(lambda path: read_fitted(path, size, channels, fit), files))
-    for result in results:
-        if result.image is None:
-            LOG.warning("skipped %s", result.error)
-    return results
+        images = zip(files, pool.map(read, files), strict=True)
+        return {path: image for path, image in images if image is not None}
 
 
 def _list_classes(folder: Path) -> Listing:

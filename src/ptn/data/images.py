@@ -1,13 +1,11 @@
 """Image files: reading at a given size, writing, polar images of files, and contact sheets."""
 
-import hashlib
 import json
 import math
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..config import build
+from ..config import build, check
 from ..errors import InputError, nothing_at
 from ..files import atomic_path
 from ..geometry import Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
@@ -33,10 +31,12 @@ IMAGE_SUFFIXES = (
 )
 LUMA = (0.299, 0.587, 0.114)
 
-_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-
-
-# Reading and writing
+_MODES = ("L", "LA", "RGB", "RGBA")
+_POLAR_KEY = "ptn-polar"
+_POLAR_SUFFIX = ".polar"
+_MAX_VALUES = 2**28
+_CELL_PX = 192
+_GAP_PX = 6
 
 
 def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
@@ -55,11 +55,9 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
             picture = ImageOps.exif_transpose(file)
     except FileNotFoundError:
         raise nothing_at("file", path) from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: a folder, not an image") from None
     except UnidentifiedImageError:
         raise InputError(f"{path}: not an image") from None
-    except (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise exceptions of many types
         raise InputError(f"{path}: cannot be read as an image: {first_line(error)}") from error
     values: NDArray[np.floating]
     if picture.mode == "F":
@@ -71,18 +69,12 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     elif picture.mode.startswith("I"):  # Pillow reads some 16-bit files with 32 bits
         values = np.asarray(picture).astype(np.float32) / 65535
     else:
-        values = np.asarray(picture.convert(_plain_mode(picture))).astype(np.float32) / 255
+        if picture.mode not in _MODES:
+            color = "RGBA" if picture.has_transparency_data else "RGB"
+            picture = picture.convert("L" if picture.mode == "1" else color)
+        values = np.asarray(picture).astype(np.float32) / 255
     tensor = torch.from_numpy(values)
     return (tensor[None] if tensor.dim() == 2 else tensor.permute(2, 0, 1).contiguous()), texts
-
-
-def _plain_mode(picture: "Picture") -> str:
-    """Return the mode among gray, gray+alpha, RGB and RGBA that keeps all channels."""
-    if picture.mode in _MODES.values():
-        return picture.mode
-    if picture.mode == "1":
-        return "L"
-    return "RGBA" if picture.has_transparency_data else "RGB"
 
 
 def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) -> None:
@@ -94,35 +86,19 @@ def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) ->
     for key, value in (texts or {}).items():
         header.add_text(key, value)
     values = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    Image.fromarray(values[:, :, 0] if len(image) == 1 else values).save(path, format="PNG", pnginfo=header)
+    picture = Image.fromarray(values[:, :, 0] if len(image) == 1 else values)
+    with atomic_path(path) as temporary:
+        picture.save(temporary, format="PNG", pnginfo=header)
 
 
-class FittedImage(NamedTuple):
-    """An image uint8 (C, H, W) with the sha256 of its file, or None with the error that reading it raised."""
+def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -> Tensor:
+    """Convert floats in [0, 1] (C, H, W), C from 1 to 4, to uint8 (channels, *size), 1 or 3 channels.
 
-    image: Tensor | None
-    sha256: str = ""
-    error: str = ""
-
-
-def read_fitted(path: Path, size: tuple[int, int], channels: int, fit: Fit) -> FittedImage:
-    """Read an image file at `size` (H, W) with 1 or 3 channels; transparent pixels are blended with white.
+    Transparent pixels are blended with white.
 
     Args:
         fit: "resize" changes the aspect ratio; "pad" keeps it and adds black borders.
     """
-    try:
-        picture, _ = read_image(path)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except InputError as error:
-        return FittedImage(None, error=str(error))
-    except Exception as error:  # decoders raise exceptions of many types
-        return FittedImage(None, error=f"{path}: {first_line(error)}")
-    return FittedImage(fit_image(picture, size, channels, fit), digest)
-
-
-def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -> Tensor:
-    """Convert floats in [0, 1] (C, H, W), C from 1 to 4, to uint8 (channels, *size) as `read_fitted` does."""
     if len(picture) in (2, 4):
         alpha = picture[-1:]
         picture = picture[:-1] * alpha + (1 - alpha)
@@ -135,22 +111,10 @@ def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -
         scale = min(size[0] / height, size[1] / width)
         inner = size if fit == "resize" else (max(1, round(height * scale)), max(1, round(width * scale)))
         top, left = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
-        canvas = picture.new_zeros(len(picture), *size)
-        canvas[:, top : top + inner[0], left : left + inner[1]] = _resize(picture, inner)
-        picture = canvas
+        resized = F.interpolate(picture[None], inner, mode="bicubic", antialias=True, align_corners=False)
+        picture = picture.new_zeros(len(picture), *size)
+        picture[:, top : top + inner[0], left : left + inner[1]] = resized[0].clamp(0, 1)
     return (picture * 255).round().byte()
-
-
-def _resize(picture: Tensor, size: tuple[int, int]) -> Tensor:
-    resized = F.interpolate(picture[None], size, mode="bicubic", antialias=True, align_corners=False)
-    return resized[0].clamp(0, 1)
-
-
-# Polar images of files
-
-_POLAR_KEY = "ptn-polar"
-_POLAR_SUFFIX = ".polar"
-_MAX_VALUES = 2**28
 
 
 @dataclass(frozen=True)
@@ -160,6 +124,11 @@ class _PolarInfo:
     origin: tuple[float, float]
     size: tuple[int, int]
     grid: PolarGrid
+
+    def __post_init__(self) -> None:
+        check("origin", self.origin, all(map(math.isfinite, self.origin)), "finite")
+        check("size", self.size, min(self.size) > 0, "positive")
+        self.grid.outer_radius(self.size)
 
 
 def to_polar(
@@ -174,83 +143,60 @@ def to_polar(
     r_max_px: float | None = None,
     mode: Mode = "bilinear",
 ) -> list[Path]:
-    """Write NAME.polar.png into `folder` for each image file, and return the paths."""
-    check_options(mode, "zeros")
+    """Write NAME.polar.png into `folder` for each image file, and return the paths.
 
-    def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
+    Args:
+        angles, radii: height and width of the polar image, by default those of the image.
+    """
+    check_options(mode, "zeros")
+    targets = _targets(paths, folder, f"{_POLAR_SUFFIX}.png")
+    for path, target in zip(paths, targets, strict=True):
         image, _ = read_image(path)
         height, width = image.shape[1:]
-        grid = PolarGrid(angles or height, radii or width, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
-        _check_amount(path, len(image), (grid.angles, grid.radii))
+        rows, columns = (height if angles is None else angles), (width if radii is None else radii)
+        grid = PolarGrid(rows, columns, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
+        info = json.dumps(asdict(_PolarInfo(origin, (height, width), grid)))
+        _check_amount(path, (len(image), rows, columns))
         polar = polar_sample(image[None], torch.tensor([origin]), grid, mode=mode)[0]
-        return polar, {_POLAR_KEY: json.dumps(asdict(_PolarInfo(origin, (height, width), grid)))}
-
-    return _convert_all(paths, folder, lambda path: f"{path.stem}{_POLAR_SUFFIX}.png", convert)
+        write_png(polar, target, {_POLAR_KEY: info})
+    return targets
 
 
 def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") -> list[Path]:
     """Write NAME.back.png into `folder` for each NAME.polar.png of `to_polar`, and return the paths."""
     check_options(mode, "zeros")
-
-    def convert(path: Path) -> tuple[Tensor, dict[str, str]]:
+    targets = _targets(paths, folder, ".back.png")
+    for path, target in zip(paths, targets, strict=True):
         polar, texts = read_image(path)
         if _POLAR_KEY not in texts:
             raise InputError(f"{path} has no polar grid: it was not written by `ptn polar`")
-        info = _parse_polar_info(path, texts[_POLAR_KEY])
+        try:
+            info = build(_PolarInfo, json.loads(texts[_POLAR_KEY]))
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise InputError(f"{path} has a damaged polar grid: {first_line(error)}") from error
         if polar.shape[1:] != (info.grid.angles, info.grid.radii):
             raise InputError(f"{path} is {tuple(polar.shape[1:])}, which does not match its {info.grid}")
-        _check_amount(path, len(polar), info.size)
-        return polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0], {}
-
-    return _convert_all(paths, folder, lambda path: f"{path.stem.removesuffix(_POLAR_SUFFIX)}.back.png", convert)
-
-
-def _parse_polar_info(path: Path, text: str) -> _PolarInfo:
-    try:
-        info = build(_PolarInfo, json.loads(text))
-        if not all(map(math.isfinite, info.origin)) or min(info.size) < 1:
-            raise InputError(f"origin {info.origin}, size {info.size}")
-        info.grid.outer_radius(info.size)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"{path} has a damaged polar grid: {first_line(error)}") from error
-    return info
+        _check_amount(path, (len(polar), *info.size))
+        write_png(
+            polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0], target
+        )
+    return targets
 
 
-def _check_amount(path: Path, channels: int, size: tuple[int, int]) -> None:
-    if channels * size[0] * size[1] > _MAX_VALUES:
-        raise InputError(f"{path} would become {size[0]}×{size[1]} with {channels} channels: that is too large")
+def _check_amount(path: Path, shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > _MAX_VALUES:
+        raise InputError(f"{path} would become an image of shape {shape}: that is too large")
 
 
-def _convert_all(
-    paths: Sequence[Path],
-    folder: Path,
-    name_of: Callable[[Path], str],
-    convert: Callable[[Path], tuple[Tensor, dict[str, str]]],
-) -> list[Path]:
-    targets = [folder / name_of(path) for path in paths]
+def _targets(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:
+    targets = [folder / f"{path.stem.removesuffix(_POLAR_SUFFIX)}{suffix}" for path in paths]
     for index, target in enumerate(targets):
         if target in targets[:index]:
             other = paths[targets.index(target)]
             raise InputError(f"{other} and {paths[index]} would both become {target.name}: convert them separately")
         if any(target.exists() and path.exists() and target.samefile(path) for path in paths):
             raise InputError(f"{target} is one of the inputs: choose another output folder")
-    for path, target in zip(paths, targets, strict=True):
-        image, texts = convert(path)
-        with atomic_path(target) as temporary:
-            write_png(image, temporary, texts)
     return targets
-
-
-# Contact sheets
-
-_CELL_PX = 144
-_GAP_PX = 6
-_CAPTION_PX = 18
-_FONT_PX = 14
-_CROSS_PX = 5
-_BACKGROUND = (38, 40, 46)
-_TEXT = (235, 235, 235)
-_CROSS = (40, 230, 90)
 
 
 def contact_sheet(dataset: Dataset | VoxelDataset, *, count: int = 48) -> "Picture":
@@ -261,39 +207,28 @@ def contact_sheet(dataset: Dataset | VoxelDataset, *, count: int = 48) -> "Pictu
     """
     from PIL import Image, ImageDraw, ImageFont
 
+    from ..figures import overlay
+
     if count < 1 or not len(dataset):
         raise InputError(f"{dataset.name} {dataset.split}: nothing to show, count {count} of {len(dataset)}")
     chosen = torch.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().long()
-    pictures = _pictures(dataset, chosen)
-    height, width = pictures.shape[-2:]
-    factor = max(1, round(_CELL_PX / height))
-    cell = (width * factor, height * factor)
-    step = (cell[0] + _GAP_PX, cell[1] + _CAPTION_PX + _GAP_PX)
-    columns = min(len(chosen), max(1, round(math.sqrt(1.5 * len(chosen) * step[1] / step[0]))))
-    top = _CAPTION_PX + 2 * _GAP_PX
-
-    font = ImageFont.load_default(_FONT_PX)
+    cells = []
+    for index, picture in zip(chosen.tolist(), _pictures(dataset, chosen), strict=True):
+        center = dataset.meta["center"][index].tolist() if "center" in dataset.meta else None
+        caption = dataset.classes[int(dataset.labels[index])]
+        cells.append(overlay(picture, center, caption=caption, side_px=_CELL_PX))
+    width, height = cells[0].width + _GAP_PX, cells[0].height + _GAP_PX
+    columns = min(len(cells), max(1, round(math.sqrt(1.5 * len(cells) * height / width))))
     title = f"{dataset.name} {dataset.split}  ·  {len(dataset):,} samples"
     for key in ("source", "sha256"):
         title += f"  ·  {str(dataset.meta[key])[:32]}" if key in dataset.meta else ""
-    sheet_width = max(columns * step[0], math.ceil(font.getlength(title)) + _GAP_PX) + _GAP_PX
-    sheet = Image.new("RGB", (sheet_width, math.ceil(len(chosen) / columns) * step[1] + top), _BACKGROUND)
-    draw = ImageDraw.Draw(sheet)
-    draw.text((_GAP_PX, _GAP_PX), title, fill=_TEXT, font=font)
-    for place, index in enumerate(chosen.tolist()):
-        left = _GAP_PX + place % columns * step[0]
-        upper = top + place // columns * step[1]
-        picture = Image.fromarray(pictures[place].permute(1, 2, 0).numpy())
-        sheet.paste(picture.resize(cell, Image.Resampling.NEAREST), (left, upper))
-        if "center" in dataset.meta:
-            x, y = ((dataset.meta["center"][index] + 1) / 2 * torch.tensor(cell)).tolist()
-            x, y = left + x, upper + y
-            draw.line((x - _CROSS_PX, y, x + _CROSS_PX, y), fill=_CROSS, width=2)
-            draw.line((x, y - _CROSS_PX, x, y + _CROSS_PX), fill=_CROSS, width=2)
-        name = dataset.classes[int(dataset.labels[index])]
-        while font.getlength(name) > cell[0]:
-            name = name.removesuffix("..")[:-1] + ".."
-        draw.text((left, upper + cell[1] + 1), name, fill=_TEXT, font=font)
+    font = ImageFont.load_default(16)
+    top = 20 + 2 * _GAP_PX
+    sheet_width = max(columns * width, math.ceil(font.getlength(title)) + _GAP_PX) + _GAP_PX
+    sheet = Image.new("RGB", (sheet_width, math.ceil(len(cells) / columns) * height + top))
+    ImageDraw.Draw(sheet).text((_GAP_PX, _GAP_PX), title, fill="white", font=font)
+    for place, cell in enumerate(cells):
+        sheet.paste(cell, (_GAP_PX + place % columns * width, top + place // columns * height))
     return sheet
 
 

@@ -26,9 +26,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from .dataset import VoxelDataset, subset
-from .meshes import parse_mesh
 from .store import LOG, cached, find, fingerprint, missing, read_npz, sha256_of_file
-from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill_packed, voxelize_packed
+from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill_packed, parse_mesh, voxelize_packed
 
 Progress = Callable[[int, int], None]
 # Packed grids by name, or the error of a mesh that cannot be voxelized.

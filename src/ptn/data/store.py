@@ -5,12 +5,9 @@ import json
 import logging
 import os
 import sys
-import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,20 +32,10 @@ def first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-# Folders
-
-
 def cache_folder() -> Path:
-    """Return the folder for downloads and generated data: `PTN_CACHE`, or "ptn" in the user's cache folder."""
-    if chosen := os.environ.get("PTN_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        parent = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        parent = "~/Library/Caches"
-    else:
-        parent = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(parent).expanduser() / "ptn"
+    """Return the folder for downloads and generated data: `PTN_CACHE`, or `ptn` in `XDG_CACHE_HOME` or ~/.cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ptn"
+    return Path(os.environ.get("PTN_CACHE") or default).expanduser()
 
 
 def download_folder() -> Path:
@@ -78,9 +65,6 @@ def missing(dataset: str, *relative_paths: str) -> MissingDataError:
     names = " or ".join(relative_paths)
     folders = ", ".join(str(folder) for folder in data_folders())
     return MissingDataError(f"{dataset}: no {names} in {folders}; get it with: ptn data fetch {dataset}")
-
-
-# Hashes and the cache
 
 
 def fingerprint(**parts: object) -> str:
@@ -119,16 +103,8 @@ def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dic
     try:
         save_tensors(path, tensors, {"sha256": sha256})
     except InputError as error:
-        _warn_once(f"continuing without the cache {cache_folder()} (set PTN_CACHE to move it): {error}")
+        LOG.warning("continuing without the cache %s (set PTN_CACHE to move it): %s", cache_folder(), error)
     return tensors
-
-
-@cache
-def _warn_once(message: str) -> None:
-    LOG.warning(message)
-
-
-# Files
 
 
 def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
@@ -137,26 +113,12 @@ def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
         with path.open("rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} is not an npz file")
+                raise ValueError("it is not an npz file")
             if absent := [name for name in names if name not in file]:
-                raise InputError(f"{path} has no array {absent[0]!r}; it has {', '.join(file.files)}")
+                raise ValueError(f"it has no array {absent[0]!r} but {', '.join(file.files)}")
             return tuple(file[name] for name in names)
-    except InputError:
-        raise
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {path}: {first_line(error)}") from error
-
-
-def unpack_tar(archive: Path, folder: Path) -> None:
-    """Extract a tar archive. Members that would land outside `folder` and special files are refused."""
-    try:
-        with tarfile.open(archive) as file:
-            file.extractall(folder, filter="data")
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise InputError(f"cannot unpack {archive}: {first_line(error)}") from error
-
-
-# Downloads
 
 
 class Remote(NamedTuple):
@@ -246,8 +208,11 @@ def fetch(remote: Remote, *, progress: bool = True, retries: int = 2) -> Path:
         if not pooch.hashes.hash_matches(str(present), remote.checksum):
             raise InputError(f"{present} is damaged (wrong checksum): delete it, then fetch it again")
         return present
+    if progress:
+        print(f"fetching {remote.path} from {remote.urls[0]}", file=sys.stderr)
     # With another encoding a server may compress the file again, and requests would undo both.
-    options = {"timeout": _TIMEOUT_S, "headers": {"Accept-Encoding": "identity"}}
+    options = {"timeout": _TIMEOUT_S, "headers": {"Accept-Encoding": "identity"}, "chunk_size": 1 << 16}
+    downloader = pooch.HTTPDownloader(progressbar=progress and sys.stderr.isatty(), **options)
     errors = []
     for url in remote.urls:
         files = pooch.create(
@@ -258,43 +223,7 @@ def fetch(remote: Remote, *, progress: bool = True, retries: int = 2) -> Path:
             retry_if_failed=retries,
         )
         try:
-            with _progress_bar(remote.path, url, progress) as bar:
-                downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, **options)
-                return Path(files.fetch(remote.path, downloader=downloader))
+            return Path(files.fetch(remote.path, downloader=downloader))
         except (OSError, ValueError) as error:  # includes every exception of requests
             errors.append(f"{url}: {first_line(error)}")
     raise InputError(f"cannot download {remote.path}: {'; '.join(errors)}")
-
-
-@contextmanager
-def _progress_bar(name: str, url: str, shown: bool) -> Iterator[Any]:
-    """Yield a progress bar for pooch: a bar on a terminal, one line of text elsewhere, False for none."""
-    if shown and sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, console=Console(stderr=True)) as display:
-            yield _PoochBar(display, name)
-        return
-    if shown:
-        print(f"fetching {name} from {url}", file=sys.stderr)
-    yield False
-
-
-class _PoochBar:
-    """Adapter from the progress-bar interface of pooch to a task of rich's `Progress`."""
-
-    def __init__(self, display: Any, name: str) -> None:
-        self.display = display
-        self.task = display.add_task(name, total=None)
-        self.total = 0
-
-    def update(self, count: int) -> None:
-        self.display.update(self.task, total=self.total or None, advance=count)
-
-    def reset(self) -> None:
-        self.display.update(self.task, completed=0)
-
-    def close(self) -> None:
-        self.display.refresh()

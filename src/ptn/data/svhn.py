@@ -10,13 +10,15 @@ Upright sets use the first source that exists, rotated sets the first of the las
 is the official crop.
 """
 
+import tarfile
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import ceil, pi
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,17 +30,7 @@ from ..config import check
 from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
-from .store import (
-    MissingDataError,
-    cached,
-    find,
-    fingerprint,
-    first_line,
-    missing,
-    read_npz,
-    sha256_of_file,
-    unpack_tar,
-)
+from .store import MissingDataError, cached, find, fingerprint, first_line, missing, read_npz, sha256_of_file
 
 TILE = 48
 CROP = 32
@@ -53,7 +45,7 @@ TILES_VERSION = 1
 ROTATION_VERSION = 1
 
 _ATLAS_COLUMNS = 64
-_ATLAS_TILES = _ATLAS_COLUMNS * _ATLAS_COLUMNS
+_ATLAS_TILES = _ATLAS_COLUMNS**2
 _CHUNK = 2048
 
 Range = tuple[float, float]
@@ -165,9 +157,6 @@ def _sha256_of_files(paths: Sequence[Path]) -> str:
     return fingerprint(files=[sha256_of_file(path) for path in paths])
 
 
-# Rotation
-
-
 def _rotate_all(read: Callable[[], Tensors], split: str, seed: int, size: int, limits: Range | None) -> Tensors:
     """Rotate every digit of a split by its own angle, and scale it by its own factor: (N, 3, size, size)."""
     tensors = read()
@@ -177,30 +166,19 @@ def _rotate_all(read: Callable[[], Tensors], split: str, seed: int, size: int, l
     factors = torch.ones(count)
     if limits is not None:
         factors = limits[0] + (limits[1] - limits[0]) * torch.rand(count, generator=generator)
+    fine = 1 if limits is None else 2  # scaled tiles are averaged to avoid aliasing
+    offset = torch.arange(size) - (size - 1) / 2
+    radius = torch.hypot(offset[:, None], offset)
     chunks = []
     columns = (tensors["images"], angles, factors)
     for tiles, rotation, scale in zip(*(column.split(_CHUNK) for column in columns), strict=True):
-        rotated = _rotate(tiles.float(), rotation, scale, size, scaled=limits is not None)
+        pose, out = Similarity(rotation, fine * scale), (fine * size, fine * size)
+        rotated = similarity_warp(tiles.float(), pose, size=out, mode="bicubic", padding_mode="border")
+        covered = radius <= scale[:, None, None] * (TILE - 1) / 2
+        rotated = F.avg_pool2d(rotated, fine) * covered[:, None]
         chunks.append(rotated.round().clamp(0, 255).byte())
     tensors |= {"images": torch.cat(chunks), "rotation": angles}
     return tensors if limits is None else tensors | {"scale": factors}
-
-
-def _rotate(tiles: Tensor, rotation: Tensor, scale: Tensor, size: int, *, scaled: bool) -> Tensor:
-    if size == CROP and not scaled:
-        # A tile of 48 pixels covers every rotated crop of 32, including the support of the cubic kernel.
-        return similarity_warp(tiles, Similarity(rotation), size=(CROP, CROP), mode="bicubic")
-    fine = 2 if scaled else 1  # scaled tiles are averaged to avoid aliasing
-    pose = Similarity(rotation, fine * scale)
-    out = (fine * size, fine * size)
-    rotated = similarity_warp(tiles, pose, size=out, mode="bicubic", padding_mode="border")
-    offset = torch.arange(size) - (size - 1) / 2
-    radius = torch.hypot(offset[:, None], offset[None, :])
-    covered = radius <= scale[:, None, None] * (TILE - 1) / 2
-    return F.avg_pool2d(rotated, fine) * covered[:, None]
-
-
-# Readers
 
 
 def read_crops(path: Path) -> Tensors:
@@ -211,11 +189,12 @@ def read_crops(path: Path) -> Tensors:
         images, labels = content["X"], content["y"].ravel()
     except Exception as error:  # scipy raises exceptions of many types for damaged files
         raise InputError(f"cannot read {path} as a MATLAB file of SVHN: {first_line(error)}") from error
-    if images.dtype != np.uint8 or images.shape != (CROP, CROP, 3, len(labels)):
-        raise InputError(f"{path}: X is {images.dtype} {images.shape} for {len(labels)} labels")
+    valid = images.dtype == np.uint8 and images.shape == (CROP, CROP, 3, len(labels))
+    if not valid or not np.isin(labels, np.arange(1, 11)).all():
+        raise InputError(f"{path}: X is {images.dtype} {images.shape} for {len(labels)} labels, 1 to 10")
     return {
         "images": torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))),
-        "labels": torch.from_numpy(_check_labels(path, labels)),
+        "labels": torch.from_numpy(labels.astype(np.int64) % 10),
     }
 
 
@@ -247,7 +226,11 @@ def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
 def read_archive(archive: Path) -> Tensors:
     """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
     with TemporaryDirectory(prefix="ptn-") as folder:
-        unpack_tar(archive, Path(folder))
+        try:
+            with tarfile.open(archive) as file:
+                file.extractall(folder, filter="data")  # refuses members that would land outside the folder
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise InputError(f"cannot unpack {archive}: {first_line(error)}") from error
         struct_files = sorted(Path(folder).rglob("digitStruct.mat"))
         if not struct_files:
             raise InputError(f"{archive} has no digitStruct.mat")
@@ -256,19 +239,21 @@ def read_archive(archive: Path) -> Tensors:
 
 def read_photos(folder: Path) -> Tensors:
     """Cut the tiles of a folder of full numbers: its photos, and the boxes in its `digitStruct.mat`."""
-    digits = read_digit_struct(folder / "digitStruct.mat")
-    images = np.empty((len(digits.labels), 3, TILE, TILE), dtype=np.uint8)
-    outside = np.empty(len(digits.labels), dtype=np.float32)
-    bounds = np.searchsorted(digits.photo, np.arange(len(digits.names) + 1))
+    names, tables = read_digit_struct(folder / "digitStruct.mat")
+    table = np.concatenate(tables)
+    counts = [len(rows) for rows in tables]
+    starts = np.cumsum(counts) - counts
+    images = np.empty((len(table), 3, TILE, TILE), dtype=np.uint8)
+    outside = np.empty(len(table), dtype=np.float32)
 
     def cut(photo: int) -> None:
-        pixels = _read_pixels(folder / digits.names[photo])
-        for index in range(bounds[photo], bounds[photo + 1]):
-            images[index], outside[index] = cut_tile(pixels, digits.boxes[index])
+        pixels = _read_pixels(folder / names[photo])
+        for index, row in enumerate(tables[photo], start=starts[photo]):
+            images[index], outside[index] = cut_tile(pixels, row[:4] - (1, 1, 0, 0))
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(cut, range(len(digits.names))))
-    return _as_tensors(images, digits.labels, digits.photo + 1, outside)
+        list(pool.map(cut, range(len(names))))
+    return _as_tensors(images, table[:, 4] % 10, np.repeat(np.arange(len(tables)), counts) + 1, outside)
 
 
 def _as_tensors(
@@ -316,51 +301,28 @@ def _read_pixels(path: Path) -> NDArray[np.uint8]:
         raise InputError(f"cannot read {path}: {first_line(error)}") from error
 
 
-class DigitBoxes(NamedTuple):
-    """The digits of all photos, photo by photo.
+def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]:
+    """Read the HDF5 file `digitStruct.mat`: the name of each photo, and its digits (n, 5).
 
-    `names` of the photos; `photo` (N,), the index into `names`; `boxes` (N, 4) left, top, width, height in pixels,
-    with (0, 0) the corner of the photo; `labels` int64 (N,), 0 to 9.
+    These are left, top, width, height and label. The corner of a photo is (1, 1), and zero has the label 10.
     """
-
-    names: tuple[str, ...]
-    photo: NDArray[np.int64]
-    boxes: NDArray[np.float64]
-    labels: NDArray[np.int64]
-
-
-def read_digit_struct(path: Path) -> DigitBoxes:
-    """Read the HDF5 file `digitStruct.mat`, in which the corner of a photo is (1, 1) and zero has the label 10."""
     h5py = optional_module("h5py")
+    fields = ("left", "top", "width", "height", "label")
     try:
-        names, tables = _read_boxes(h5py, path)
+        with h5py.File(path, "r") as file:
+
+            def read(box: Any, field: str) -> list[float]:
+                values = box[field][()]  # one number if the photo has one digit, otherwise references to numbers
+                return [values[0, 0]] if values.shape == (1, 1) else [file[ref][0, 0] for ref in values[:, 0]]
+
+            photos = file["digitStruct"]
+            names = ["".join(map(chr, file[ref][()].ravel())) for ref in photos["name"][:, 0]]
+            boxes = (file[ref] for ref in photos["bbox"][:, 0])
+            tables = [np.array([read(box, field) for field in fields]).T for box in boxes]
         table = np.concatenate(tables)
-        counts = [len(rows) for rows in tables]
     except Exception as error:  # h5py raises exceptions of many types for damaged files
         raise InputError(f"cannot read {path} as a digitStruct file: {first_line(error)}") from error
-    if len(names) != len(tables) or not (np.isfinite(table).all() and (table[:, 2:4] > 0).all()):
-        raise InputError(f"{path} has photos without boxes, or boxes without a size")
-    photo = np.repeat(np.arange(len(tables)), counts)
-    return DigitBoxes(tuple(names), photo, table[:, :4] - (1, 1, 0, 0), _check_labels(path, table[:, 4]))
-
-
-def _check_labels(path: Path, labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Convert labels 1 to 10, where 10 is zero, to 0 to 9."""
-    if not np.isin(labels, np.arange(1, 11)).all():
-        raise InputError(f"{path} has labels outside 1 to 10")
-    return labels.astype(np.int64) % 10
-
-
-def _read_boxes(h5py: Any, path: Path) -> tuple[list[str], list[NDArray[np.float64]]]:
-    """Return the name of each photo, and its boxes (digits, 5): left, top, width, height, label."""
-    with h5py.File(path, "r") as file:
-
-        def read(box: Any, field: str) -> list[float]:
-            values = box[field][()]  # one number if the photo has one digit, otherwise references to numbers
-            return [values[0, 0]] if values.shape == (1, 1) else [file[ref][0, 0] for ref in values[:, 0]]
-
-        fields = ("left", "top", "width", "height", "label")
-        photos = file["digitStruct"]
-        names = ["".join(map(chr, file[ref][()].ravel())) for ref in photos["name"][:, 0]]
-        boxes = (file[ref] for ref in photos["bbox"][:, 0])
-        return names, [np.array([read(box, field) for field in fields]).T for box in boxes]
+    valid = np.isfinite(table).all() and (table[:, 2:4] > 0).all() and np.isin(table[:, 4], np.arange(1, 11)).all()
+    if len(names) != len(tables) or not valid:
+        raise InputError(f"{path} has photos without boxes, boxes without a size, or labels outside 1 to 10")
+    return names, tables

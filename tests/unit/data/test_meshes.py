@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptn.data.meshes import parse_mesh, read_mesh, read_voxels, view_from_above
-from ptn.data.voxelize import voxelize
+from ptn.data.voxelize import parse_mesh, read_mesh, read_voxels, view_from_above, voxelize
 from ptn.errors import InputError
 
 pytest.importorskip("trimesh")

@@ -9,9 +9,8 @@ import torch
 
 from ptn.data import load_dataset, modelnet
 from ptn.data.dataset import unpack_voxels
-from ptn.data.meshes import parse_mesh
 from ptn.data.modelnet import load_modelnet, validation_mask
-from ptn.data.voxelize import fill, halve_solid, voxelize
+from ptn.data.voxelize import fill, halve_solid, parse_mesh, voxelize
 from ptn.errors import InputError
 
 CLASSES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.data import voxelize as voxelizer
-from ptn.data.meshes import read_mesh
-from ptn.data.voxelize import _points, voxelize, voxelize_packed
+from ptn.data.voxelize import _points, read_mesh, voxelize, voxelize_packed
 from ptn.errors import InputError
 
 ndimage = pytest.importorskip("scipy.ndimage")
