@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+import ptn.cli.train as cli
 from ptn.cli.app import main
 from ptn.cli.options import DeviceOption, JsonOption, warn
-from ptn.cli.train import parse_seeds, run_session
 from ptn.config import override, parse_setting
 from ptn.device import choose_device
 from ptn.errors import InputError, check_choice
@@ -40,10 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of checkpoints, weights and records.")]
-_Budget = Annotated[float | None, typer.Option(help="Stop at a checkpoint after this many seconds.")]
-_AtOnce = Annotated[int, typer.Option(help="Largest number of runs that share a GPU.", min=1)]
-
 
 @app.command()
 def train(
@@ -51,25 +47,21 @@ def train(
         list[str] | None, typer.Argument(help="Recipes, such as rotmnist/ptn_b/modern+.", show_default=False)
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs instead of the recipe's.")] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0, 0-4 or 0,3,7.")] = "0",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.")
-    ] = None,
+    seeds: cli.SeedsOption = "0",
+    settings: cli.SettingsOption = None,
     choices: Annotated[
         list[str] | None, typer.Option("--vary", help="Train with each of several values: dropout=[0.1,0.2].")
     ] = None,
-    output: _Output = Path("runs"),
-    results: Annotated[Path | None, typer.Option(help="Append the records to this file as well.")] = None,
+    output: cli.OutputOption = Path("runs"),
+    results: cli.ResultsOption = None,
     device: DeviceOption = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoints.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")] = False,
-    budget_seconds: _Budget = None,
-    at_once: _AtOnce = 16,
-    checkpoint_every: Annotated[int, typer.Option(help="Number of epochs between checkpoints.", min=1)] = 10,
-    fused: Annotated[
-        bool | None, typer.Option(help="Compile the training step. Default: on a GPU where possible.")
-    ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
+    resume: cli.ResumeOption = False,
+    fresh: cli.FreshOption = False,
+    budget_seconds: cli.BudgetOption = None,
+    at_once: cli.AtOnceOption = 16,
+    checkpoint_every: cli.CheckpointOption = 10,
+    fused: cli.FusedOption = None,
+    tensorboard: cli.TensorboardOption = False,
     show_list: Annotated[bool, typer.Option("--list", help="Print the names of the recipes.")] = False,
 ) -> None:
     """Train recipes, test each once, and write weights and records."""
@@ -83,8 +75,8 @@ def train(
     ]
     if not variants:
         raise InputError("no recipe to train: --list prints their names")
-    code = run_session(
-        [run for recipe in variants for run in with_seeds(recipe, parse_seeds(seeds))],
+    code = cli.run_session(
+        [run for recipe in variants for run in with_seeds(recipe, cli.parse_seeds(seeds))],
         output=output,
         results=results,
         device=device,
@@ -132,17 +124,17 @@ def reproduce(
     forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = ",".join(FORMS),
     seeds: Annotated[str, typer.Option(help="Seeds that every row must have.")] = "0-4",
     results: Annotated[Path, typer.Option(help="Folder of records.")] = RESULTS,
-    output: _Output = Path("runs"),
+    output: cli.OutputOption = Path("runs"),
     device: DeviceOption = "auto",
-    budget_seconds: _Budget = None,
-    at_once: _AtOnce = 16,
+    budget_seconds: cli.BudgetOption = None,
+    at_once: cli.AtOnceOption = 16,
 ) -> None:
     """Train the missing recipes and seeds of a table, evaluate its ensembles, and print it.
 
     If the budget ends before all runs are finished, the same command continues them.
     """
     file = results / f"{find_table(table).results}.jsonl"
-    wanted, numbers = forms.split(","), parse_seeds(seeds)
+    wanted, numbers = forms.split(","), cli.parse_seeds(seeds)
     for form in wanted:
         check_choice("form", form, FORMS)
     recipes = [find_recipe(name) for name in recipe_names() if form_of(name) in wanted]
@@ -150,7 +142,7 @@ def reproduce(
     print(f"{table}: {len(missing)} runs are missing")
     code = 0
     if missing:
-        code = run_session(
+        code = cli.run_session(
             [replace(recipe, seed=seed) for recipe, seed in missing],
             output=output,
             results=file,
