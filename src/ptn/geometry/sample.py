@@ -453,7 +453,7 @@ def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
         raise InputError(f"expected a tensor {layout}; got shape {tuple(images.shape)}")
     if not images.is_floating_point():
         raise InputError(f"expected floating-point values in [0, 1]; got {images.dtype}: divide bytes by 255")
-    if 0 in images.shape[1:]:
+    if not images.numel() and 0 in images.shape[1:]:
         raise InputError(f"expected a tensor {layout} that is not empty; got shape {tuple(images.shape)}")
 
 
@@ -462,7 +462,7 @@ def check_range(images: Tensor) -> None:
 
     Tensors of more than four channels are feature maps, which may have any range.
     """
-    if not images.shape[0] or images.shape[1] > 4 or not values_known(images):
+    if not values_known(images) or not len(images) or images.shape[1] > 4:
         return
     low, high = torch.aminmax(images.detach()[0, :, :: 1 + images.shape[2] // 64, :: 1 + images.shape[3] // 64])
     if low.item() >= 0 and 16 < (largest := high.item()) <= 255:
@@ -473,11 +473,11 @@ def _check_origin(origin: Tensor, images: Tensor, check_values: bool) -> None:
     if not isinstance(origin, Tensor) or not origin.is_floating_point():
         kind = origin.dtype if isinstance(origin, Tensor) else type(origin).__name__
         raise InputError(f"origin must be a floating-point tensor (N, 2); got {kind}")
-    if origin.dim() != 2 or origin.shape[0] != images.shape[0] or origin.shape[1] != 2:
+    if origin.shape != (images.shape[0], 2):
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
-    if not (check_values and origin.shape[0] and values_known(origin)):
+    if not (check_values and values_known(origin) and len(origin)):
         return
     low, high = torch.aminmax(origin.detach())
     if not (low.item() >= -2 and high.item() <= 2):

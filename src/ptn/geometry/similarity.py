@@ -62,7 +62,9 @@ class Similarity:
         """Return [scale·R(rotation) | shift_px]: (2, 3), or (N, 2, 3) if a field has one value per image."""
         x, y = self._shift()
         cos, sin = self._rotate_and_scale(1.0, 0.0)
-        entries = [torch.as_tensor(value) for value in (cos, -sin, x, sin, cos, y)]
+        fields = (self.rotation, self.scale, self.shift_px)
+        device = next((field.device for field in fields if isinstance(field, Tensor)), None)
+        entries = [torch.as_tensor(value, device=device) for value in (cos, -sin, x, sin, cos, y)]
         return torch.stack(torch.broadcast_tensors(*entries), dim=-1).unflatten(-1, (2, 3))
 
     def _shift(self) -> tuple[Any, Any]:
