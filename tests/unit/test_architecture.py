@@ -50,11 +50,6 @@ def test_a_part_imports_only_from_those_before_it(path):
     assert not parts & set(ORDER[ORDER.index(part) + 1 :])
 
 
-def test_relative_and_local_imports_are_seen():
-    parts = {name[1] for name in imported_names(PACKAGE / "cli" / "quickstart.py") if name[0] == "ptn"}
-    assert {"data", "files", "training"} <= parts
-
-
 def modules_loaded_by(statement, names):
     program = f"import sys\n{statement}\nprint([name for name in {names} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -75,12 +70,3 @@ def test_every_public_name_exists_and_is_in_all():
     assert set(ptn.__all__) <= set(dir(ptn))
     with pytest.raises(AttributeError, match="no attribute 'poler_sample'"):
         _ = ptn.poler_sample
-
-
-def test_the_repository_stays_light():
-    root = Path(__file__).parents[2]
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=False, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("not a git repository")
-    files = [root / name for name in listed.stdout.split("\0") if name]
-    assert sum(file.stat().st_size for file in files if file.exists()) < 10_000_000

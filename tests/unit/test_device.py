@@ -63,8 +63,3 @@ def test_auto_is_the_gpu_if_there_is_one():
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert choose_device("cpu") == CPU
     assert describe_device(CPU).endswith(f"(CPU, {torch.get_num_threads()} threads)")
-
-
-def test_an_unknown_precision_names_the_nearest():
-    with pytest.raises(InputError, match="did you mean 'bf16'"), precision_of("fp16", CPU):
-        pass

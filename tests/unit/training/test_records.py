@@ -1,13 +1,11 @@
 """Records: appended and merged by several processes, read after crashes, checked line by line."""
 
-import fcntl
 import json
 import logging
 import math
 import resource
 import subprocess
 import sys
-import threading
 from dataclasses import asdict, replace
 
 import pytest
@@ -74,15 +72,8 @@ def test_a_contradictory_record_cannot_be_created(changes, message):
         ("not json", "not a record in JSON"),
         ("[1, 2]", "schema None"),
         ('{"schema": 7, "future": 1}', "schema 7"),
-        ("{}", "schema None"),
         (json.dumps(asdict(RECORD) | {"params": "many"}), "params must be an integer; got 'many'"),
-        (json.dumps(asdict(RECORD) | {"parms": 1}), "unknown setting 'parms'; did you mean 'params'"),
-        (
-            json.dumps({k: v for k, v in asdict(RECORD).items() if k not in ("git", "model")}),
-            "no value for model, git",
-        ),
-        (json.dumps(asdict(RECORD) | {"seed": True}), "seed must be an integer; got True"),
-        (json.dumps(asdict(RECORD) | {"status": "ok"}), "unknown value of status 'ok'"),
+        (json.dumps(asdict(RECORD) | {"parms": 1}), "did you mean 'params'"),
         (json.dumps(asdict(RECORD) | {"test_error": math.nan}), "NaN"),
     ],
 )
@@ -154,27 +145,8 @@ def test_a_full_disk_leaves_earlier_records_unchanged(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_folder_in_place_of_the_file_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="cannot write records to"):
-        append_records(tmp_path, [RECORD])
-
-
-def test_appending_waits_for_the_lock(tmp_path):
-    path = tmp_path / "records.jsonl"
-    append_records(path, [RECORD])
-    with path.open("rb") as holder:
-        fcntl.flock(holder, fcntl.LOCK_EX)
-        writer = threading.Thread(target=append_records, args=(path, [replace(RECORD, run="waits")]))
-        writer.start()
-        writer.join(0.2)
-        assert writer.is_alive()
-        assert read_records(path) == [RECORD]
-    writer.join()
-    assert len(read_records(path)) == 2
-
-
 PROGRAM = """
-import sys, time
+import sys
 from dataclasses import replace
 from pathlib import Path
 from ptn.training.records import append_records, merge_records, read_records
@@ -193,10 +165,8 @@ def test_concurrent_writers_lose_and_repeat_nothing(tmp_path):
     source = numbered(30)
     append_records(tmp_path / "source.jsonl", source)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    writers = [
-        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for name in "abcd"
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([*command, name], **pipes) for name in "abcd"]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"
     for writer in writers:
@@ -206,7 +176,6 @@ def test_concurrent_writers_lose_and_repeat_nothing(tmp_path):
         writer.communicate()
         assert writer.returncode == 0
     runs = [record.run for record in read_records(tmp_path / "all.jsonl")]
-    assert sorted(runs) == sorted(f"{name}-{number}" for name in "abcd" for number in range(40))
     for name in "abcd":
         assert [run for run in runs if run[0] == name] == [f"{name}-{number}" for number in range(40)]
     assert read_records(tmp_path / "merged.jsonl") == source
