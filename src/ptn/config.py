@@ -56,11 +56,13 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def setting_names(cls: Any, prefix: str = "") -> list[str]:
-    """Returns every dotted key of a dataclass, those of nested dataclasses included."""
+    """Returns every dotted key of a dataclass; that of a field with any names is "model.options.NAME"."""
     names: list[str] = []
     for name, hint in _hints(cls).items():
-        nested = is_dataclass(hint)
-        names += setting_names(hint, f"{prefix}{name}.") if nested else [prefix + name]
+        if is_dataclass(hint):
+            names += setting_names(hint, f"{prefix}{name}.")
+        else:
+            names.append(f"{prefix}{name}{'.NAME' if get_origin(hint) is dict else ''}")
     return names
 
 
@@ -134,19 +136,8 @@ def _set(target: Any, path: list[str], value: Any, key: str, root: type) -> Any:
     if hint is not None and isinstance(current, dict) and len(rest) == 1:
         return replace(target, **{name: {**current, rest[0]: value}})
     if hint is None or rest or is_dataclass(current):
-        raise unknown_name("setting", key, _placeholders(root))
+        raise unknown_name("setting", key, setting_names(root))
     return replace(target, **{name: _convert(value, hint, key)})
-
-
-def _placeholders(cls: Any, prefix: str = "") -> list[str]:
-    """`setting_names`, with "model.options.NAME" for a field that takes any names."""
-    names: list[str] = []
-    for name, hint in _hints(cls).items():
-        if is_dataclass(hint):
-            names += _placeholders(hint, f"{prefix}{name}.")
-        else:
-            names.append(f"{prefix}{name}{'.NAME' if get_origin(hint) is dict else ''}")
-    return names
 
 
 def _changes(value: Any) -> Any:

@@ -127,45 +127,42 @@ def stored_bytes(data: Dataset | VoxelDataset) -> Tensor:
 def make_optimizer(
     model: nn.Module, spec: OptimizerSpec, lr: Tensor, origin_lr: Tensor | None = None
 ) -> torch.optim.Optimizer:
-    """Returns the optimizer of `spec`, whose rate is the tensor `lr`; that of origin predictors is `origin_lr`."""
-    decayed, plain = split_for_decay(model) if spec.weight_decay else ([], list(model.parameters()))
-    predictors = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.parameters()}
-    groups = []
-    for parameters, decay in ((decayed, spec.weight_decay), (plain, 0.0)):
-        for delayed, rate in ((False, lr), (True, origin_lr)):
-            members = [p for p in parameters if (origin_lr is not None and id(p) in predictors) == delayed]
-            if members:
-                groups.append({"params": members, "weight_decay": decay, "lr": rate})
+    """Returns the optimizer of `spec`, whose rate is the tensor `lr`; that of origin predictors is `origin_lr`.
+
+    Biases, norms and the heatmap layer have no weight decay. That of the heatmap layer would drive the sum of the
+    heatmap, by which the origin is divided, to zero.
+    """
+    predictors = [module for module in model.modules() if isinstance(module, OriginPredictor)]
+    heads = {id(p) for predictor in predictors for p in predictor.head.parameters()}
+    delayed = {id(p) for predictor in predictors for p in predictor.parameters() if origin_lr is not None}
+    members: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for p in model.parameters():
+        decays = spec.weight_decay > 0 and p.dim() >= 2 and id(p) not in heads
+        members.setdefault((not decays, id(p) in delayed), []).append(p)
+    groups: list[dict[str, Any]] = [
+        {"params": parameters, "weight_decay": 0.0 if plain else spec.weight_decay, "lr": origin_lr if late else lr}
+        for (plain, late), parameters in sorted(members.items())
+    ]
     if spec.kind == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, fused=True)
     return torch.optim.AdamW(groups, lr=lr, fused=True, capturable=lr.is_cuda)
 
 
-def split_for_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Returns the parameters with weight decay, and those without: biases, norms and the heatmap layer.
-
-    Weight decay of the heatmap layer drives the sum of the heatmap, by which the origin is divided, to zero.
-    """
-    heads = {id(p) for m in model.modules() if isinstance(m, OriginPredictor) for p in m.head.parameters()}
-    decays = {p: p.dim() >= 2 and id(p) not in heads for p in model.parameters()}
-    return [p for p in decays if decays[p]], [p for p in decays if not decays[p]]
-
-
 def learning_rates(spec: ScheduleSpec, peak: float, steps: int) -> Tensor:
     """Returns the learning rate at each step, float32 (steps,)."""
     warmup = round(spec.warmup * steps)
-    rates = []
-    for step in range(steps):
-        fraction = (step - warmup) / max(1, steps - warmup)
+
+    def rate(step: int) -> float:
         if step < warmup:
-            rates.append(peak * (step + 1) / warmup)
-        elif spec.kind == "cosine":
-            rates.append(peak * 0.5 * (1 + math.cos(math.pi * fraction)))
-        elif spec.kind == "steps":
-            rates.append(peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75)))
-        else:
-            rates.append(peak)
-    return torch.tensor(rates, dtype=torch.float32)
+            return peak * (step + 1) / warmup
+        if spec.kind == "cosine":
+            fraction = (step - warmup) / (steps - warmup)
+            return peak * 0.5 * (1 + math.cos(math.pi * fraction))
+        if spec.kind == "steps":
+            return peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75))
+        return peak
+
+    return torch.tensor([rate(step) for step in range(steps)], dtype=torch.float32)
 
 
 # --- the step
