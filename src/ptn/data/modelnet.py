@@ -13,7 +13,7 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
@@ -30,8 +30,6 @@ from .store import LOG, cached, find, fingerprint, missing, read_npz, sha256_of_
 from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill_packed, parse_mesh, voxelize_packed
 
 Progress = Callable[[int, int], None]
-# Packed grids by name, or the error of a mesh that cannot be voxelized.
-Result = dict[str, NDArray[np.uint8]] | InputError
 
 # By number of classes: the shapes of each official part, and of each split.
 OFFICIAL: Mapping[int, Mapping[str, int]] = {
@@ -98,9 +96,6 @@ def _check_complete(source: Path, split: str, counts: tuple[int, int], classes: 
         )
 
 
-# Packed voxels
-
-
 def _load_packed(split: str, occupancy: Occupancy, size: int, progress: Progress | None) -> VoxelDataset | None:
     """Return an official part of ModelNet40 from packed voxels, or None without such a file."""
     path = find("modelnet40/surf64.npz" if size == FINE else "modelnet40/vox32.npz")
@@ -161,9 +156,6 @@ def _fill_all(path: Path, rows: NDArray[np.intp], split: str, progress: Progress
 
     sha256 = fingerprint(file=sha256_of_file(path), split=split, voxelizer=VOXELIZER_VERSION)
     return cached(f"modelnet40-{split}-filled", sha256, build)
-
-
-# Meshes
 
 
 def _load_meshes(
@@ -234,21 +226,31 @@ def _voxelize_all(source: Path, name: str, shapes: list[str], progress: Progress
     LOG.info("voxelizing %d meshes of %s", len(shapes), source)
     grids: dict[str, NDArray[np.uint8]] = {}
     errors: list[str] = []
-    for row, result in enumerate(_in_processes(partial(_voxelize_shape, source, name), shapes)):
-        if isinstance(result, InputError):
-            errors.append(str(result))
-        else:
-            for key, array in result.items():
-                grids.setdefault(key, np.zeros((len(shapes), len(array)), dtype=np.uint8))[row] = array
-        if progress is not None:
-            progress(row + 1, len(shapes))
+    # Forked processes need no importable main module, and run array code only, so threads of torch do not matter.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    try:
+        with ProcessPoolExecutor(mp_context=context) as pool:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+                results = pool.map(partial(_voxelize_shape, source, name), shapes, chunksize=8)
+            for row, result in enumerate(results):
+                if isinstance(result, str):
+                    errors.append(result)
+                else:
+                    for key, array in result.items():
+                        grids.setdefault(key, np.zeros((len(shapes), len(array)), dtype=np.uint8))[row] = array
+                if progress is not None:
+                    progress(row + 1, len(shapes))
+    except BrokenProcessPool as error:
+        raise InputError("a voxelization process was killed, perhaps for lack of memory") from error
     if errors:
         shown = "; ".join(errors[:5]) + ("; …" if len(errors) > 5 else "")
         raise InputError(f"{source}: {len(errors)} of {len(shapes)} meshes cannot be voxelized: {shown}")
     return {key: torch.from_numpy(array) for key, array in grids.items()}
 
 
-def _voxelize_shape(source: Path, name: str, shape: str) -> Result:
+def _voxelize_shape(source: Path, name: str, shape: str) -> dict[str, NDArray[np.uint8]] | str:
+    """Return the packed grids of a shape and the sha256 of its file by name, or why it cannot be voxelized."""
     try:
         if source.is_dir():
             data = (source / shape).read_bytes()
@@ -256,26 +258,11 @@ def _voxelize_shape(source: Path, name: str, shape: str) -> Result:
             data = _open_archive(source, os.getpid()).read(f"{name}/{shape}")
         digest = np.frombuffer(hashlib.sha256(data).digest(), dtype=np.uint8)
         return {"sha256": digest, **voxelize_packed(*parse_mesh(data, ".off", shape))}
-    except InputError as error:
-        return error if shape in str(error) else InputError(f"{shape}: {error}")
-    except (OSError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        return InputError(f"{shape} is damaged: {error}")
+    except (InputError, OSError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        return str(error) if shape in str(error) else f"{shape}: {error}"
 
 
 @lru_cache(maxsize=1)
 def _open_archive(source: Path, process: int) -> zipfile.ZipFile:
     """Open the zip once per process: forked processes must not share a position in the file."""
     return zipfile.ZipFile(source)
-
-
-def _in_processes(work: Callable[[str], Result], names: Sequence[str]) -> Iterator[Result]:
-    # Forked processes need no importable main module, and run array code only, so threads of torch do not matter.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    with ProcessPoolExecutor(mp_context=context) as pool:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-            results = pool.map(work, names, chunksize=8)
-        try:
-            yield from results
-        except BrokenProcessPool as error:
-            raise InputError("a voxelization process was killed, perhaps for lack of memory") from error

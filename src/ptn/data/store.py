@@ -129,54 +129,52 @@ class Remote(NamedTuple):
     checksum: str | None
 
 
-def _mnist(name: str, md5: str) -> Remote:
-    mirrors = (
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        "https://storage.googleapis.com/cvdf-datasets/mnist",
-    )
-    return Remote(f"mnist/{name}", tuple(f"{mirror}/{name}" for mirror in mirrors), f"md5:{md5}")
+def _remote(path: str, checksum: str | None, *folders: str) -> Remote:
+    return Remote(path, tuple(f"{folder}/{path.rpartition('/')[2]}" for folder in folders), checksum)
 
 
-def _svhn(name: str, checksum: str | None) -> Remote:
-    return Remote(f"svhn/{name}", (f"http://ufldl.stanford.edu/housenumbers/{name}",), checksum)
-
-
+_MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+_SVHN = "http://ufldl.stanford.edu/housenumbers"
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": (
-        _mnist("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-        _mnist("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
-        _mnist("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
-        _mnist("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+        _remote("mnist/train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", *_MNIST),
+        _remote("mnist/train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432", *_MNIST),
+        _remote("mnist/t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3", *_MNIST),
+        _remote("mnist/t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c", *_MNIST),
     ),
     "rotmnist": (
-        Remote(
+        _remote(
             "rotmnist/mnist_rotation_new.zip",
-            ("http://www.iro.umontreal.ca/~lisa/icml2007data/mnist_rotation_new.zip",),
             "md5:0f9a947ff3d30e95cd685462cbf3b847",
+            "http://www.iro.umontreal.ca/~lisa/icml2007data",
         ),
     ),
     "svhn": (
-        _svhn("train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
-        _svhn("test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3"),
+        _remote("svhn/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", _SVHN),
+        _remote("svhn/test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", _SVHN),
     ),
-    "svhn-extra": (_svhn("extra_32x32.mat", "md5:a93ce644f1a588dc4d68dda5feec44a7"),),
+    "svhn-extra": (_remote("svhn/extra_32x32.mat", "md5:a93ce644f1a588dc4d68dda5feec44a7", _SVHN),),
     "rotsvhn": (
-        _svhn("train.tar.gz", "sha256:4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898"),
-        _svhn("test.tar.gz", "sha256:57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5"),
+        _remote(
+            "svhn/train.tar.gz", "sha256:4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898", _SVHN
+        ),
+        _remote(
+            "svhn/test.tar.gz", "sha256:57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5", _SVHN
+        ),
     ),
-    "rotsvhn-extra": (_svhn("extra.tar.gz", None),),
+    "rotsvhn-extra": (_remote("svhn/extra.tar.gz", None, _SVHN),),
     "modelnet40": (
-        Remote(
+        _remote(
             "modelnet40/ModelNet40.zip",
-            ("http://modelnet.cs.princeton.edu/ModelNet40.zip",),
             "sha256:42dc3e656932e387f554e25a4eb2cc0e1a1bd3ab54606e2a9eae444c60e536ac",
+            "http://modelnet.cs.princeton.edu",
         ),
     ),
     "modelnet10": (
-        Remote(
+        _remote(
             "modelnet10/ModelNet10.zip",
-            ("http://3dvision.princeton.edu/projects/2014/3DShapeNets/ModelNet10.zip",),
             "sha256:9d8679435fc07d1d26f13009878db164a7aa8ea5e7ea3c8880e42794b7307d51",
+            "http://3dvision.princeton.edu/projects/2014/3DShapeNets",
         ),
     ),
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..config import check
 from ..errors import InputError, check_choice, optional_module
+from .store import first_line
 
 Occupancy = Literal["surface", "solid", "surface+solid"]
 Grid = NDArray[np.bool_]
@@ -53,27 +54,26 @@ def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy
     """
     check_choice("occupancy", occupancy, OCCUPANCIES)
     check_grid_size(size)
-    surface = _surface64(vertices, faces)
-    grids = {}
-    if occupancy != "solid":
-        grids["surface"] = surface if size == FINE else halve_surface(surface)
-    if occupancy != "surface":
-        solid = fill(surface)
-        grids["solid"] = solid if size == FINE else halve_solid(surface, solid)
-    return grids[occupancy] if occupancy in grids else np.stack(list(grids.values()))
+    grids = _voxelize(vertices, faces)
+    chosen = [grids[f"{kind}{size}"] for kind in occupancy.split("+")]
+    return chosen[0] if len(chosen) == 1 else np.stack(chosen)
 
 
 def voxelize_packed(vertices: ArrayLike, faces: ArrayLike) -> dict[str, NDArray[np.uint8]]:
     """Return all grids of a mesh as packed bits: "surface32", "solid32", "surface64", "solid64" (size³/8,)."""
-    surface = _surface64(vertices, faces)
+    return {name: np.packbits(grid) for name, grid in _voxelize(vertices, faces).items()}
+
+
+def _voxelize(vertices: ArrayLike, faces: ArrayLike) -> dict[str, Grid]:
+    triangles = _place(np.asarray(vertices, dtype=np.float64), np.asarray(faces))
+    voxels = np.zeros(FINE**3, dtype=np.bool_)
+    for chunk in _chunks(triangles):
+        x, y, z = np.floor(_points(chunk) + SNAP).astype(np.int32)
+        voxels[(x * FINE + y) * FINE + z] = True
+    surface = voxels.reshape(FINE, FINE, FINE)
     solid = fill(surface)
-    grids = {
-        "surface32": halve_surface(surface),
-        "solid32": halve_solid(surface, solid),
-        "surface64": surface,
-        "solid64": solid,
-    }
-    return {name: np.packbits(grid) for name, grid in grids.items()}
+    halves = {"surface32": halve_surface(surface), "solid32": halve_solid(surface, solid)}
+    return halves | {"surface64": surface, "solid64": solid}
 
 
 def check_grid_size(size: int) -> None:
@@ -107,21 +107,14 @@ def _eighths(grid: Grid) -> Grid:
     return grid.reshape(x, 2, y, 2, z, 2)
 
 
-def _surface64(vertices: ArrayLike, faces: ArrayLike) -> Grid:
-    triangles = _place(np.asarray(vertices, dtype=np.float64), np.asarray(faces))
-    grid = np.zeros(FINE**3, dtype=np.bool_)
-    for chunk in _chunks(triangles):
-        x, y, z = np.floor(_points(chunk) + SNAP).astype(np.int32)
-        grid[(x * FINE + y) * FINE + z] = True
-    return grid.reshape(FINE, FINE, FINE)
-
-
 def _place(vertices: NDArray[np.float64], faces: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the corners of the triangles in voxels of the 64³ grid, (3 axes, 3 corners, F)."""
     if vertices.ndim != 2 or vertices.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3 or not len(faces):
         raise InputError(f"a mesh has vertices (V, 3) and faces (F, 3), not {vertices.shape} and {faces.shape}")
     if not np.isfinite(vertices).all():
         raise InputError("a vertex of the mesh is not finite")
+    if faces.min() < 0 or faces.max() >= len(vertices):
+        raise InputError("a face of the mesh refers to a vertex that does not exist")
     # Sorted corners make the points, and so the voxels, independent of the orientation of a face.
     corners = vertices[np.sort(faces, axis=1)].T
     low, high = corners.min(axis=(1, 2)), corners.max(axis=(1, 2))
@@ -194,20 +187,11 @@ def parse_mesh(data: bytes, suffix: str, name: str) -> Mesh:
     trimesh = None if suffix == ".off" else optional_module("trimesh")
     try:
         if trimesh is None:
-            vertices, faces = _parse_off(data)
-        else:
-            mesh = trimesh.load(BytesIO(data), file_type=suffix[1:], force="mesh", process=False)
-            vertices, faces = np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces, np.int64)
+            return _parse_off(data)
+        mesh = trimesh.load(BytesIO(data), file_type=suffix[1:], force="mesh", process=False)
+        return np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces, np.int64)
     except Exception as error:  # the parsers raise exceptions of many types
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{name} is not a readable {suffix} mesh: {reason}") from error
-    if faces.ndim != 2 or len(faces) == 0:
-        raise InputError(f"{name} has no faces")
-    if not np.isfinite(vertices).all():
-        raise InputError(f"{name}: a vertex is not finite")
-    if faces.min() < 0 or faces.max() >= len(vertices):
-        raise InputError(f"{name}: a face refers to a vertex that does not exist")
-    return vertices, faces
+        raise InputError(f"{name} is not a readable {suffix} mesh: {first_line(error)}") from error
 
 
 def _parse_off(data: bytes) -> Mesh:
@@ -247,11 +231,3 @@ def read_voxels(path: Path, *, size: int, occupancy: Occupancy) -> Tensor:
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     return torch.from_numpy(np.ascontiguousarray(grids).view(np.uint8).reshape(-1, size, size, size))
-
-
-def view_from_above(volume: Tensor) -> Tensor:
-    """Return a height map of voxels (C, X, Y, Z), higher is brighter, rows y and columns x: uint8 (1, Y, X)."""
-    filled = volume.bool().any(dim=0).permute(1, 0, 2)
-    top = (filled * torch.arange(1, filled.shape[2] + 1)).amax(dim=2)
-    shade = 55 + 200 * top // filled.shape[2]
-    return torch.where(top > 0, shade, 0).byte()[None]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..config import check
-from ..data.images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
-from ..data.voxelize import MESH_SUFFIXES, OCCUPANCIES, SIZES, read_voxels, view_from_above
+from ..data.images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image, view_from_above
+from ..data.voxelize import MESH_SUFFIXES, OCCUPANCIES, SIZES, read_voxels
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError, check_choice
 from ..models import Network, load_model, prepare_for_inference

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, PngImagePlugin
 
 from ptn.data.dataset import Dataset, VoxelDataset
-from ptn.data.images import _pictures, contact_sheet, fit_image, from_polar, read_image, to_polar, write_png
+from ptn.data.images import contact_sheet, fit_image, from_polar, read_image, to_polar, view_from_above, write_png
 from ptn.errors import InputError
 from ptn.geometry import PolarGrid, polar_sample
 
@@ -17,9 +17,6 @@ def saved(tmp_path, values, suffix="tif"):
     path = tmp_path / f"picture.{suffix}"
     (values if isinstance(values, Image.Image) else Image.fromarray(values)).save(path)
     return path
-
-
-# Reading
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
@@ -33,10 +30,8 @@ def test_16_bit_values_are_divided_by_65535(tmp_path, suffix):
 def test_32_bit_values_without_a_known_white_are_refused(tmp_path, values):
     kind = np.float32 if isinstance(values[0], float) else np.int32
     path = saved(tmp_path, np.array([values], dtype=kind))
-    with pytest.raises(InputError, match="8 or 16 bits") as caught:
+    with pytest.raises(InputError, match="8 or 16 bits"):
         read_image(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +83,6 @@ def test_a_png_returns_its_pixels_and_texts(tmp_path, channels):
     assert texts["key"] == "text"
 
 
-# Fitting
-
-
 @pytest.mark.parametrize(
     ("color", "gray", "rgb"),
     [
@@ -122,9 +114,6 @@ def test_reduction_is_antialiased_and_the_right_size_is_kept():
     noise = torch.randint(0, 256, (3, 9, 7))
     for fit in ("resize", "pad"):
         assert torch.equal(fit_image(noise / 255, (9, 7), 3, fit), noise.byte())
-
-
-# Polar files
 
 
 @pytest.fixture
@@ -159,6 +148,14 @@ def test_inputs_are_not_overwritten_and_names_do_not_collide(photo, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    "options", [{"angles": 0}, {"radii": -1}, {"angles": 10**9}, {"law": "cubic"}, {"mode": "x"}]
+)
+def test_impossible_polar_options_are_refused(photo, tmp_path, options):
+    with pytest.raises(InputError):
+        to_polar([photo], tmp_path, **options)
+
+
 GRID = {"angles": 4, "radii": 6, "r_min_px": 1.0, "r_max_px": None, "law": "log"}
 INFO = {"origin": [0.0, 0.0], "size": [60, 80], "grid": GRID}
 
@@ -189,9 +186,6 @@ def test_a_file_without_a_usable_polar_grid_is_named(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
-# Contact sheets
-
-
 def dataset(images, **meta):
     count = len(images)
     return Dataset("toy", "test", images, torch.arange(count) % 2, ("cat", "d" * 200), {"source": "x", **meta})
@@ -204,7 +198,7 @@ def pixels(sheet):
 def test_samples_are_evenly_spaced_enlarged_and_not_blurred():
     images = torch.arange(100, dtype=torch.uint8)[:, None, None, None].expand(-1, 1, 8, 8)
     sheet = pixels(contact_sheet(dataset(images), count=3))
-    shown = [gray for gray in range(100) if (sheet == gray).all(axis=2).sum() >= 144 * 144]
+    shown = [gray for gray in range(100) if (sheet == gray).all(axis=2).sum() >= 192 * 192]
     assert shown == [0, 50, 99]
     with pytest.raises(InputError, match="nothing to show"):
         contact_sheet(dataset(images[:0]))
@@ -215,9 +209,11 @@ def test_a_cross_marks_the_true_center():
     images[0, 0, 12, 36] = 255  # the pixel around (x, y) = (36.5, 12.5)
     center = torch.tensor([[2 * 36.5 / 48 - 1, 2 * 12.5 / 48 - 1]])
     plain, marked = pixels(contact_sheet(dataset(images))), pixels(contact_sheet(dataset(images, center=center)))
-    bright = np.argwhere((plain[30:-24] == 255).all(axis=2)).mean(axis=0)
-    green = np.argwhere((marked[30:-24] == (40, 230, 90)).all(axis=2)).mean(axis=0)
-    assert np.abs(bright - green).max() <= 1
+    bright, cross = (
+        np.argwhere((image[40:230] == color).all(axis=2)).mean(axis=0)
+        for image, color in ((plain, 255), (marked, (240, 228, 66)))
+    )
+    assert np.abs(bright - cross).max() <= 2
 
 
 def test_voxels_are_shown_from_the_front_and_from_above():
@@ -226,10 +222,18 @@ def test_voxels_are_shown_from_the_front_and_from_above():
     voxels[0, 20, 31, 5] = 1  # right, behind, low
     packed = torch.from_numpy(np.packbits(voxels.reshape(1, -1), axis=1))
     shapes = VoxelDataset("toy", "test", packed, 32, torch.tensor([0]), ("shape",))
-    picture = _pictures(shapes, torch.tensor([0]))[0, 0].numpy()
-    front, above = picture[:, :32], picture[:, 33:]
+    picture = pixels(contact_sheet(shapes))[33:, 7::3, 0][:96:3]  # enlarged by 3
+    front, above = picture[:, :32], picture[:, 33:65]
     assert np.argwhere(front).tolist() == [[1, 3], [26, 20]]
     assert np.argwhere(above).tolist() == [[0, 20], [31, 3]]
     assert front[1, 3] > front[26, 20]
     assert above[31, 3] > above[0, 20]
-    assert contact_sheet(shapes).size[0] > 65
+
+
+def test_the_view_from_above_is_brighter_where_the_shape_is_higher():
+    volume = torch.zeros(1, 4, 4, 4)
+    volume[0, 1, 2, :2] = 1
+    volume[0, 3, 0, 3] = 1
+    view = view_from_above(volume)[0]
+    assert view.nonzero().tolist() == [[0, 3], [2, 1]]
+    assert view[0, 3] > view[2, 1]
