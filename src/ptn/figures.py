@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .layers import normalize_heatmap
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from .evaluation import Audit, LayerError, Point
+    from .evaluation import Audit, LayerError
     from .models import Explanation
 
 # The palette of Okabe and Ito: distinguishable with color vision deficiency, readable on white and on black.
@@ -28,7 +29,6 @@ BLUE, VERMILION, GREEN, YELLOW = "#0072b2", "#d55e00", "#009e73", "#f0e442"
 PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 PTN_COLOR, CNN_COLOR, ORIGIN_COLOR = BLUE, VERMILION, YELLOW
 HEATMAP_CMAP = "inferno"
-FORMATS = ("png", "webp", "svg", "pdf")
 
 _HEAT_RGB, _HEAT_OPACITY = (255, 70, 0), 0.65
 _LIGHT, _DARK = ("#1f2328", "#ffffff"), ("#e6edf3", "#0d1117")
@@ -82,7 +82,7 @@ def explain_shift_lines(figure: Any) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Writes `figure` in the format given by the suffix, one of `FORMATS`; equal figures give equal files."""
+    """Writes `figure` as .png, .webp, .svg or .pdf; equal figures give equal files."""
     kind = path.suffix.removeprefix(".")
     with atomic_path(path) as temporary:
         if kind == "png":
@@ -90,8 +90,7 @@ def save(figure: Any, path: Path) -> None:
         elif kind == "webp":
             figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, pil_kwargs={"quality": 65, "method": 6})
         else:
-            undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-            figure.savefig(temporary, format=kind, metadata=undated[kind])
+            figure.savefig(temporary, format=kind, metadata={"Date" if kind == "svg" else "CreationDate": None})
 
 
 def _save_png(figure: Any, path: Path) -> None:
@@ -101,18 +100,16 @@ def _save_png(figure: Any, path: Path) -> None:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH)
     exact = [ImageColor.getrgb(color) for color in (BLUE, VERMILION, GREEN, YELLOW, PURPLE, ORANGE, SKY)]
-    with Image.open(buffer) as opened:
-        full = opened.convert("RGB")
+    full = Image.open(buffer).convert("RGB")
     others = 256 - len(exact)
     quantized = full.quantize(others, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    colors = np.array(quantized.getpalette()).reshape(-1, 3)[:others]
-    palette = np.zeros((256, 3), np.uint8)
-    palette[: len(colors)], palette[others:] = colors, exact
+    colors = np.array(quantized.getpalette(), np.uint8)[: 3 * others]
+    colors = np.pad(colors, (0, 3 * others - len(colors)))
     indices = np.array(quantized)
     for index, color in enumerate(exact, start=others):
         indices[(np.asarray(full) == color).all(axis=2)] = index
     result = Image.fromarray(indices)
-    result.putpalette(palette.tobytes())
+    result.putpalette([*colors.tolist(), *(part for color in exact for part in color)])
     result.save(path, format="PNG", optimize=True)
 
 
@@ -194,26 +191,17 @@ def draw_quickstart(
     origins = origin_px(explanation.origins, (images.shape[-2], images.shape[-1])).tolist()
     axes = above.subplots(2, len(images), squeeze=False)
     for column, (x, y) in enumerate(origins):
-        image, log_polar = axes[:, column]
-        for axis, values in ((image, images[column, 0]), (log_polar, explanation.polar_images[column, 0])):
-            axis.imshow(values.numpy(), cmap="gray", vmin=0, vmax=1)
-            axis.set(xticks=[], yticks=[])
+        image = axes[0, column]
+        _show(image, images[column, 0])
+        _show(axes[1, column], explanation.polar_images[column, 0])
         mark_origin(image, x, y)
         for line, (network, color) in enumerate(zip(networks, (PTN_COLOR, CNN_COLOR), strict=True)):
             wrong = "" if network.predictions[column] == labels[column] else " ✗"
-            image.annotate(
-                f"{network.title}: {network.predictions[column]}{wrong}",
-                (0.5, 1),
-                (0, 16 - 12 * line),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                ha="center",
-                fontsize=9,
-                color=color,
-            )
+            text = f"{network.title}: {network.predictions[column]}{wrong}"
+            position = {"xycoords": "axes fraction", "xytext": (0, 16 - 12 * line), "textcoords": "offset points"}
+            image.annotate(text, (0.5, 1), **position, ha="center", fontsize=9, color=color)
     axes[0, 0].set_ylabel("test digit,\n+ origin", fontsize=9)
-    axes[1, 0].set_ylabel("log-polar\n← angle", fontsize=9)  # the label is rotated: the arrow points down
-    axes[1, 0].set_xlabel("radius →", fontsize=9)
+    _label_log_polar(axes[1, 0])
     above.suptitle(f"Input of {networks[0].title}, and predictions of both networks (✗ wrong)\n", fontsize=11)
 
     axis = below.subplots()
@@ -228,6 +216,16 @@ def draw_quickstart(
     axis.legend(frameon=False, fontsize=10, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
     below.suptitle(f"Accuracy against rotation{note}", fontsize=11)
     save(figure, path)
+
+
+def _show(axes: Any, image: Tensor) -> None:
+    axes.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+
+
+def _label_log_polar(axes: Any) -> None:
+    axes.set_ylabel("log-polar\n← angle", fontsize=9)  # the label is rotated: the arrow points down
+    axes.set_xlabel("radius →", fontsize=9)
 
 
 def _angle_axis(axes: Any) -> None:
@@ -271,9 +269,8 @@ def log_polar_shifts(
     polar = polar_sample(images, torch.zeros(len(amounts), 2, dtype=torch.float64), grid)
     columns_per_log = size / math.log(grid.outer_radius((size, size)) / grid.r_min_px)
     shifts = []
-    for amount, (rows, columns) in zip(
-        amounts, measure_shift(polar[:1].expand_as(polar), polar).tolist(), strict=True
-    ):
+    measured = measure_shift(polar[:1].expand_as(polar), polar).tolist()
+    for amount, (rows, columns) in zip(amounts, measured, strict=True):
         if kind == "rotation":
             theory = (amount - amounts[0]) / 360 * size
             shifts.append(Shift(kind, amount, rows + size * round((theory - rows) / size), theory))  # modulo 360°
@@ -282,26 +279,22 @@ def log_polar_shifts(
     return images[:, 0], polar[:, 0], shifts
 
 
-def draw_log_polar(digit: Tensor, path: Path) -> list[Shift]:
-    """Writes the paper's Figure 1 for a digit (H, W) in [0, 1], with measured shifts, and returns the shifts."""
+def draw_log_polar(digit: Tensor, path: Path) -> None:
+    """Writes the paper's Figure 1 for a digit (H, W) in [0, 1], with measured shifts."""
     from matplotlib.figure import Figure
 
-    sequences = [
-        log_polar_shifts(digit, "rotation", (0.0, 40.0, 90.0, 130.0, 200.0, 290.0)),
-        log_polar_shifts(digit, "dilation", (1.0, 1.2, 1.5, 1.8, 2.1, 2.4)),
-    ]
+    rotations, dilations = (0.0, 40.0, 90.0, 130.0, 200.0, 290.0), (1.0, 1.2, 1.5, 1.8, 2.1, 2.4)
     figure = Figure(figsize=(9.3, 7.9), layout="constrained")
     axes = figure.subplots(4, 6, gridspec_kw={"hspace": 0.06})
-    for row, (images, polar, shifts) in zip((0, 2), sequences, strict=True):
+    for row, kind, amounts in ((0, "rotation", rotations), (2, "dilation", dilations)):
+        images, polar, shifts = log_polar_shifts(digit, kind, amounts)
         axes[row, 0].set_ylabel("image", fontsize=9)
-        axes[row + 1, 0].set_ylabel("log-polar\n← angle", fontsize=9)
-        axes[row + 1, 0].set_xlabel("radius →", fontsize=9)
+        _label_log_polar(axes[row + 1, 0])
         for column, shift in enumerate(shifts):
             upper, lower = axes[row, column], axes[row + 1, column]
-            for axis, values in ((upper, images[column]), (lower, polar[column])):
-                axis.imshow(values.numpy(), cmap="gray", vmin=0, vmax=1)
-                axis.set(xticks=[], yticks=[])
-            if shift.kind == "rotation":
+            _show(upper, images[column])
+            _show(lower, polar[column])
+            if kind == "rotation":
                 start = int(polar[0].sum(dim=1).argmax())  # the brightest row
                 line, end = lower.axhline, (start + shift.measured) % len(polar[0])
             else:
@@ -314,10 +307,15 @@ def draw_log_polar(digit: Tensor, path: Path) -> list[Shift]:
     explain_shift_lines(figure)
     figure.suptitle("Rotation shifts the log-polar image vertically, dilation horizontally", fontsize=11)
     save(figure, path)
-    return sequences[0][2] + sequences[1][2]
 
 
 _AUDIT_LABELS = {"rotation": "rotation", "scale": "scale", "shift": "shift (pixels)"}
+# Attribute of a point, line style, color and width by label; "correct" is thinner where lines coincide.
+_AUDIT_LINES = {
+    "consistent, resampled only": ("resampling.consistency", "--", "0.5", 1.3),
+    "consistent": ("transformed.consistency", "o-", BLUE, 2.6),
+    "correct": ("transformed.accuracy", "s-", VERMILION, 1.2),
+}
 _LAYER_STYLES = ((BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"))
 
 
@@ -361,28 +359,16 @@ def _draw_audit_curves(figure: Any, audit: "Audit", kinds: Sequence[Any]) -> Non
             axes.set_xscale("log")
             axes.set_xticks([], minor=True)
             axes.set_xticks(amounts, [f"{amount:g}" for amount in amounts], fontsize=8)
-        for label, values, style in _audit_lines(points):
-            axes.plot(amounts, values, label=label, **style)
-            lowest = min(lowest, *values)
+        for label, (name, style, color, width) in _AUDIT_LINES.items():
+            values = [attrgetter(name)(point) for point in points]
+            if None not in values:
+                axes.plot(amounts, values, style, color=color, linewidth=width, markersize=2 * width, label=label)
+                lowest = min(lowest, *values)
     panels[0].set_ylim(max(0.0, 10 * math.floor((lowest - 1) / 10)), 100.8)
     panels[0].yaxis.get_major_locator().set_params(integer=True)
     panels[0].set_ylabel("% of the images")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=10, ncols=len(labels), loc="outside upper center")
-
-
-def _audit_lines(points: "Sequence[Point]") -> list[tuple[str, list[float], dict[str, Any]]]:
-    """Returns label, values and style of each line."""
-    resampling = [point.resampling.consistency for point in points]
-    consistency = [point.transformed.consistency for point in points]
-    accuracy = [point.transformed.accuracy for point in points if point.transformed.accuracy is not None]
-    lines: list[tuple[str, list[float], dict[str, Any]]] = [
-        ("consistent, resampled only", resampling, {"color": "0.5", "linestyle": "--", "linewidth": 1.3}),
-        ("consistent", consistency, {"color": BLUE, "marker": "o", "markersize": 5.5, "linewidth": 2.6}),
-    ]
-    if accuracy:  # thinner: both lines stay visible where they coincide
-        lines.append(("correct", accuracy, {"color": VERMILION, "marker": "s", "markersize": 3, "linewidth": 1.2}))
-    return lines
 
 
 def _draw_layer_errors(figure: Any, layers: "Sequence[LayerError]", names: Sequence[str]) -> None:

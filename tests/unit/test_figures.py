@@ -57,7 +57,7 @@ def test_palette_colors_stay_exact_in_a_colorful_png(tmp_path):
     assert len(colors(tmp_path / "figure.png")) > 200
 
 
-@pytest.mark.parametrize("kind", figures.FORMATS)
+@pytest.mark.parametrize("kind", ["png", "webp", "svg", "pdf"])
 def test_the_suffix_is_the_format_and_files_are_reproducible(kind, tmp_path):
     starts = {"png": b"\x89PNG", "webp": b"RIFF", "svg": b"<?xml", "pdf": b"%PDF"}
     contents = []
@@ -69,9 +69,14 @@ def test_the_suffix_is_the_format_and_files_are_reproducible(kind, tmp_path):
     assert contents[0] == contents[1]
 
 
-def test_rotation_and_dilation_shift_the_log_polar_image():
-    digit = torch.zeros(28, 28)
-    digit[6:22, 9:12] = digit[6:9, 9:20] = 1
+@pytest.fixture
+def digit():
+    image = torch.zeros(28, 28)
+    image[6:22, 9:12] = image[6:9, 9:20] = 1
+    return image
+
+
+def test_rotation_and_dilation_shift_the_log_polar_image(digit):
     _, _, rotations = figures.log_polar_shifts(digit, "rotation", (0.0, 90.0, 290.0))
     assert [shift.measured for shift in rotations] == pytest.approx([0, 24, 96 * 290 / 360], abs=0.2)
     images, polar, dilations = figures.log_polar_shifts(digit, "dilation", (1.0, 2.0))
@@ -80,14 +85,11 @@ def test_rotation_and_dilation_shift_the_log_polar_image():
     assert dilations[1].measured == pytest.approx(dilations[1].theory, abs=0.3)
 
 
-def test_the_log_polar_figure_has_the_measured_shifts(tmp_path):
-    digit = torch.zeros(28, 28)
-    digit[6:22, 9:12] = digit[6:9, 9:20] = 1
+def test_the_log_polar_figure_has_the_measured_shifts(digit, tmp_path):
     with figures.paper():
-        shifts = figures.draw_log_polar(digit, tmp_path / "figure.svg")
+        figures.draw_log_polar(digit, tmp_path / "figure.svg")
     text = text_of(tmp_path / "figure.svg")
-    assert len(shifts) == 12
-    for words in ("rotated 90°", "enlarged 2.4×", f"theory {shifts[-1].theory:.2f}", "landmark"):
+    for words in ("rotated 90°", "theory 24.00", "enlarged 2.4×", "landmark"):
         assert words in text
 
 

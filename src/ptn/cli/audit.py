@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, optional_module
 from .options import (
     BatchOption,
     DatasetOption,
@@ -18,7 +18,6 @@ from .options import (
     load_data,
     print_json,
     print_table,
-    require_matplotlib,
     show_progress,
 )
 
@@ -31,7 +30,7 @@ def audit(
     dataset: DatasetOption = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="A folder of images instead: one folder per class, or unlabeled.", show_default=False),
+        typer.Option(help="A folder of images instead: one folder per class, or unlabeled."),
     ] = None,
     split: SplitOption = "test",
     count: Annotated[int, typer.Option(min=1, help="Maximal number of images, drawn at random.")] = 1000,
@@ -42,7 +41,7 @@ def audit(
     step: Annotated[float, typer.Option(min=1, help="Degrees between the angles.")] = 10.0,
     layer: Annotated[
         list[str] | None,
-        typer.Option(help="An inner layer to measure; by default the blocks. Repeatable.", show_default=False),
+        typer.Option(help="An inner layer to measure; by default the blocks. Repeatable."),
     ] = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -53,7 +52,7 @@ def audit(
     The effect of interpolation and the equivariance errors of inner layers are measured, too. Images in a folder
     without class folders have no labels: consistency only.
     """
-    require_matplotlib()
+    optional_module("matplotlib", "ptn[figures]")
     from .. import evaluation
     from ..device import choose_device
     from ..evaluation.audit import audit_summary, describe_audit
@@ -80,8 +79,9 @@ def audit(
     if as_json:
         print_json(result.to_dict())
         return
-    columns = audit_summary(result)
-    print_table(describe_audit(result), list(columns), zip(*columns.values(), strict=True), right=list(columns)[1:])
+    rows = audit_summary(result)
+    headings = list(rows[0])
+    print_table(describe_audit(result), headings, [list(row.values()) for row in rows], right=headings[1:])
     print(*paths, sep="\n")
 
 

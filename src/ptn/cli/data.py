@@ -22,8 +22,7 @@ def list_sets(as_json: JsonOption = False) -> None:
 
     if as_json:
         fields = ("name", "description", "splits", "classes", "shape", "files", "command", "options")
-        rows = [{field: getattr(info, field) for field in fields} for info in list_datasets()]
-        print_json([{key: dict(v) if key == "splits" else v for key, v in row.items()} for row in rows])
+        print_json([{field: getattr(info, field) for field in fields} for info in list_datasets()])
         return
     print_table(
         "Data sets",
@@ -59,9 +58,7 @@ def fetch_files(
 
 @group.command("check")
 def check_sets(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Names of `ptn data list`; by default all.", show_default=False)
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of `ptn data list`; by default all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Load data sets; print counts, classes, sources, checksums and what is missing.
@@ -128,7 +125,7 @@ def show_set(
     split: Annotated[str, typer.Option(help="A split of the data set.")] = "test",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write; by default NAME-SPLIT.png.", show_default=False),
+        typer.Option("--output", "-o", help="File to write; by default NAME-SPLIT.png."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 48,
 ) -> None:
@@ -147,10 +144,10 @@ def show_set(
 
 @group.command("example")
 def write_example(
-    name: Annotated[str, typer.Argument(help="coins or textures.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="coins or textures.")],
     folder: Annotated[
         Path | None,
-        typer.Argument(help="A new or empty folder; by default NAME.", show_default=False),
+        typer.Argument(help="A new or empty folder; by default NAME."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of poses and patches.")] = 0,
 ) -> None:
@@ -170,25 +167,17 @@ def write_example(
 
 
 def polar(
-    images: Annotated[list[Path], typer.Argument(help="Image files.", show_default=False)],
+    images: Annotated[list[Path], typer.Argument(help="Image files.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
-    origin: Annotated[
-        str | None, typer.Option(help="x,y in [-1, 1]; by default 0,0, the center.", show_default=False)
-    ] = None,
+    origin: Annotated[str | None, typer.Option(help="x,y in [-1, 1]; by default 0,0, the center.")] = None,
     inverse: Annotated[
         bool, typer.Option("--inverse", help="Convert polar images of this command back to images.")
     ] = False,
-    angles: Annotated[
-        int | None, typer.Option(min=1, help="Rows; by default the image's.", show_default=False)
-    ] = None,
-    radii: Annotated[
-        int | None, typer.Option(min=1, help="Columns; by default the image's.", show_default=False)
-    ] = None,
+    angles: Annotated[int | None, typer.Option(min=1, help="Rows; by default the image's.")] = None,
+    radii: Annotated[int | None, typer.Option(min=1, help="Columns; by default the image's.")] = None,
     law: Annotated[str, typer.Option(help="Spacing of the radii: log or linear.")] = "log",
     r_min_px: Annotated[float, typer.Option(help="Radius of the first column (log).")] = 1.0,
-    r_max_px: Annotated[
-        float | None, typer.Option(help="Largest radius; by default half the diagonal.", show_default=False)
-    ] = None,
+    r_max_px: Annotated[float | None, typer.Option(help="Largest radius; by default half the diagonal.")] = None,
     mode: Annotated[str, typer.Option(help="bilinear, bicubic or nearest.")] = "bilinear",
 ) -> None:
     """Write the log-polar image of each image as NAME.polar.png, or with --inverse NAME.back.png.
@@ -199,11 +188,7 @@ def polar(
 
     point = None if origin is None else _parse_origin(origin)
     if inverse:
-        if (
-            any(option is not None for option in (point, angles, radii, r_max_px))
-            or law != "log"
-            or r_min_px != 1.0
-        ):
+        if (point, angles, radii, r_max_px, law, r_min_px) != (None, None, None, None, "log", 1.0):
             raise InputError("--inverse takes origin and grid from the polar images: omit these options")
         written = from_polar(images, output, mode=cast("Mode", mode))
     else:

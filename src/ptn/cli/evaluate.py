@@ -24,8 +24,6 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..data import Dataset, VoxelDataset
-    from ..device import Precision
     from ..evaluation import Evaluation, Prediction
 
 _MAX_CLASSES = 16  # in a confusion matrix on a terminal
@@ -53,7 +51,7 @@ def evaluate(
     """
     from .. import evaluation
     from ..device import PRECISIONS, choose_device
-    from ..models import load_model
+    from ..models import PolarNetwork, load_model
 
     check_choice("precision", precision, PRECISIONS)
     place = choose_device(device)
@@ -69,31 +67,31 @@ def evaluate(
     data = load_data(models[0], weights[0], dataset, folder, split)
     if models[0].classes is not None:
         data = evaluation.match_classes(data, models[0].classes)
+    tta = {"rotations": rotations, "origins": origins}
+    options: dict[str, Any] = {"batch": batch, "device": place, "precision": precision, **tta}
     members = []
     for name, model in zip(weights, models, strict=True):
         with show_progress(f"evaluating {name} on {data.name} {data.split}") as report:
-            members.append(
-                evaluation.scores(
-                    model,
-                    data,
-                    batch=batch,
-                    rotations=rotations,
-                    origins=origins,
-                    device=place,
-                    precision=cast("Precision", precision),
-                    progress=report,
-                )
-            )
+            members.append(evaluation.scores(model, data, progress=report, **options))
     result = evaluation.evaluate(evaluation.ensemble_scores(members), data)
-    facts = {
+    facts: dict[str, Any] = {
         "weights": list(weights),
         "models": [model.config.name for model in models],
-        **_facts(models, data, result),
-        "rotations": rotations,
-        "origins": origins,
+        "dataset": data.name,
+        "split": data.split,
+        "source": data.meta.get("source"),
+        "sha256": data.meta.get("sha256"),
+        "n": result.n,
+        "error": result.error,
+        "accuracy": result.accuracy,
+        "class_accuracy": result.class_accuracy,
+        **tta,
         "precision": precision,
         "device": str(place),
     }
+    if len(models) == 1 and isinstance(models[0], PolarNetwork) and "center" in data.meta:
+        median, p90 = evaluation.origin_error_px(models[0], data)
+        facts["origin_error_px"] = {"median": median, "p90": p90}
     if as_json:
         if per_class:
             facts["per_class"] = dict(zip(data.classes, result.per_class, strict=True))
@@ -106,26 +104,6 @@ def evaluate(
         _print_per_class(result, data.classes)
     if confusion:
         _print_confusion(result, data.classes)
-
-
-def _facts(models: list[Any], data: "Dataset | VoxelDataset", result: "Evaluation") -> dict[str, Any]:
-    from ..evaluation import origin_error_px
-    from ..models import PolarNetwork
-
-    facts: dict[str, Any] = {
-        "dataset": data.name,
-        "split": data.split,
-        "source": data.meta.get("source"),
-        "sha256": data.meta.get("sha256"),
-        "n": result.n,
-        "error": result.error,
-        "accuracy": result.accuracy,
-        "class_accuracy": result.class_accuracy,
-    }
-    if len(models) == 1 and isinstance(models[0], PolarNetwork) and "center" in data.meta:
-        median, p90 = origin_error_px(models[0], data)
-        facts["origin_error_px"] = {"median": median, "p90": p90}
-    return facts
 
 
 def _print_summary(facts: dict[str, Any]) -> None:
@@ -178,15 +156,13 @@ def predict(
         list[Path],
         typer.Argument(
             help="Image files of any size, or folders of them; for models of voxels, meshes (.off, .ply, .stl, "
-            ".obj) with z up.",
-            show_default=False,
+            ".obj) with z up."
         ),
     ],
     overlay: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for NAME.overlay.png: the image with heatmap (red), origin (cross) and prediction.",
-            show_default=False,
+            help="Folder for NAME.overlay.png: the image with heatmap (red), origin (cross) and prediction."
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of classes to print.")] = 1,
@@ -205,7 +181,7 @@ def predict(
 
     place = choose_device(device)
     model = load_model(weights)
-    files = _find_files(images, *file_kind(model), overlay)
+    files = _find_files(images, *file_kind(model))
     targets = {} if overlay is None else _overlay_paths(files, overlay)
     rows: list[dict[str, Any]] = []
     unusual: list[Path] = []
@@ -225,15 +201,14 @@ def predict(
     if as_json:
         print_json(rows)
     if unusual:
-        which = f"{unusual[0]} is" if len(unusual) == 1 else f"{unusual[0]} and {len(unusual) - 1} more are"
+        more = f" (and {len(unusual) - 1} more)" if len(unusual) > 1 else ""
         warn(
-            f"{which} much brighter or darker than the training images, so the predictions are unreliable: "
-            "should the images be inverted?"
+            f"{unusual[0]}{more} is much brighter or darker than the training images, so the predictions are "
+            "unreliable: should the images be inverted?"
         )
-    if overlay is not None and first is not None:
-        parts = "heatmap" if first.heatmap is not None else "origin" if first.origin is not None else ""
-        if parts != "heatmap":
-            warn(f"the overlays show no {'heatmap' if parts else 'heatmap and no origin'}: {weights} has none")
+    if overlay is not None and first is not None and first.heatmap is None:
+        missing = "heatmap" if first.origin is not None else "heatmap and no origin"
+        warn(f"the overlays show no {missing}: {weights} has none")
     if any("error" in row for row in rows):
         raise typer.Exit(2)
 
@@ -263,8 +238,8 @@ def _predicted(prediction: "Prediction", targets: dict[Path, Path], as_json: boo
     }
 
 
-def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...], overlay: Path | None) -> dict[Path, Path]:
-    """Returns the files to read, each with its folder relative to the root it was found in; skips overlays."""
+def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...]) -> dict[Path, Path]:
+    """Returns the files to read, each with its folder relative to its root; without overlays found in folders."""
     from ..data.folder import list_files
 
     folders: dict[Path, Path] = {}
@@ -272,33 +247,26 @@ def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...], overlay
         if not root.is_dir():
             folders[root] = Path()
             continue
-        files = list_files(root)
-        if overlay is not None:
-            inside = overlay.resolve()
-            files = [
-                path
-                for path in files
-                if not (inside in path.resolve().parents and path.name.endswith(_OVERLAY_SUFFIX))
-            ]
-        readable = [path for path in files if path.suffix.lower() in suffixes]
+        files = [path for path in list_files(root) if not path.name.endswith(_OVERLAY_SUFFIX)]
+        readable = {path: path.parent.relative_to(root) for path in files if path.suffix.lower() in suffixes}
         if not readable:
             raise InputError(f"{root} contains no {kind} ({', '.join(suffixes)})")
-        folders |= {path: path.parent.relative_to(root) for path in readable}
         for path in files:
-            if path.suffix.lower() not in suffixes:
+            if path not in readable:
                 warn(f"skipped {path}: not a known {kind} format")
+        folders |= readable
     return folders
 
 
 def _overlay_paths(files: dict[Path, Path], folder: Path) -> dict[Path, Path]:
     """Returns the path of each file's overlay; raises InputError if two coincide or one is an input."""
+    targets = {path: folder / inside / f"{path.stem}{_OVERLAY_SUFFIX}" for path, inside in files.items()}
     inputs = {path.resolve() for path in files}
     sources: dict[Path, Path] = {}
-    for path, inside in files.items():
-        target = folder / inside / f"{path.stem}{_OVERLAY_SUFFIX}"
+    for path, target in targets.items():
         if target in sources:
             raise InputError(f"the overlays of {sources[target]} and {path} would both be {target}")
         if target.resolve() in inputs:
             raise InputError(f"{target} is one of the images: choose another folder for the overlays")
         sources[target] = path
-    return {path: target for target, path in sources.items()}
+    return targets

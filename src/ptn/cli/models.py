@@ -57,9 +57,7 @@ def export(
     weights: WeightsArgument,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="File to write, .onnx or .pt2; by default NAME.onnx.", show_default=False
-        ),
+        typer.Option("--output", "-o", help="File to write, .onnx or .pt2; by default NAME.onnx."),
     ] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Largest accepted difference of the logits.")] = 1e-4,
     dataset: DatasetOption = None,
@@ -105,8 +103,7 @@ def demo(
     weights: Annotated[
         list[str] | None,
         typer.Option(
-            help="A .safetensors file to show as well: a PTN, or a plain CNN to compare with. Repeatable.",
-            show_default=False,
+            help="A .safetensors file to show as well: a PTN, or a plain CNN to compare with. Repeatable."
         ),
     ] = None,
 ) -> None:

@@ -18,22 +18,16 @@ _MODEL_HELP = (
     "A .safetensors or .onnx file, the folder of a run, a tag such as ptn_b.rotmnist, or user/name on the Hub."
 )
 
-WeightsArgument = Annotated[str, typer.Argument(help=_MODEL_HELP, show_default=False)]
-SeveralWeightsArgument = Annotated[
-    list[str], typer.Argument(help=f"{_MODEL_HELP} Several are an ensemble.", show_default=False)
-]
+WeightsArgument = Annotated[str, typer.Argument(help=_MODEL_HELP)]
+SeveralWeightsArgument = Annotated[list[str], typer.Argument(help=f"{_MODEL_HELP} Several are an ensemble.")]
 DatasetOption = Annotated[
     str | None,
-    typer.Option(help="A data set of `ptn data list`; by default that of the training.", show_default=False),
+    typer.Option(help="A data set of `ptn data list`; by default that of the training."),
 ]
-FolderOption = Annotated[
-    Path | None, typer.Option(help="A folder of images instead, one folder per class.", show_default=False)
-]
+FolderOption = Annotated[Path | None, typer.Option(help="A folder of images instead, one folder per class.")]
 SplitOption = Annotated[str, typer.Option(help="A split of the data set, or several: train+valid+test.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
-BatchOption = Annotated[
-    int | None, typer.Option(min=1, help="Images per forward pass; chosen by default.", show_default=False)
-]
+BatchOption = Annotated[int | None, typer.Option(min=1, help="Images per forward pass; chosen by default.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -135,10 +129,3 @@ def image_shape(model: Any, weights: str) -> tuple[tuple[int, int], Literal[1, 3
     if len(size) != 2 or channels not in (1, 3):
         raise InputError(f"{weights} takes inputs {tuple(model.input_shape)}, not images")
     return (size[0], size[1]), 3 if channels == 3 else 1
-
-
-def require_matplotlib() -> None:
-    """Raises InputError without matplotlib: before a long computation rather than after it."""
-    from ..errors import optional_module
-
-    optional_module("matplotlib", "ptn[figures]")

@@ -1,14 +1,13 @@
 """`ptn quickstart`: train two small networks on bundled digits and draw the results."""
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import print_table, require_matplotlib
+from ..errors import optional_module
+from .options import print_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,14 +21,16 @@ _ROTATED_DIGITS = 300
 
 def quickstart(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for figures and weights.")] = Path("out"),
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs; by default 15.", show_default=False)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs; by default 15.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and the order of the digits.")] = 0,
 ) -> None:
     """Train a polar and a plain network on rotated, scaled and shifted digits, and draw their accuracy.
 
     Takes two to three minutes on a CPU. Earlier results in the folder are replaced.
     """
-    require_matplotlib()
+    optional_module("matplotlib", "ptn[figures]")
+    import torch
+
     from ..config import override
     from ..data import load_dataset
     from ..files import make_folder
@@ -40,11 +41,11 @@ def quickstart(
     make_folder(output)
     test: Any = load_dataset("quickstart", "test")
     print("Handwritten digits at any angle, scaled by 0.6 to 1.2, anywhere on 42 × 42 pixels.")
-    with _one_thread():
-        finished = _train(recipes, output / "runs")
-        _print_errors(finished)
-        _draw(finished, test, output / "quickstart.png")
-        _measure_shifts(output / "logpolar.png")
+    torch.set_num_threads(1)  # more are slower for networks this small where the cores are busy
+    finished = _train(recipes, output / "runs")
+    _print_errors(finished)
+    _draw(finished, test, output / "quickstart.png")
+    _measure_shifts(output / "logpolar.png")
     weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
     print(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
     print("Next:")
@@ -67,19 +68,6 @@ def quickstart_recipe(model: str) -> "Recipe":
         batch=50,
         label_smoothing=0.1,
     )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Context manager: one thread of torch. More are slower for networks this small where the cores are busy."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
@@ -113,7 +101,6 @@ def _print_errors(finished: "list[tuple[Run, Record]]") -> None:
 
 def _draw(finished: "list[tuple[Run, Record]]", test: "Dataset", path: Path) -> None:
     """Draws a digit of each class, and accuracies on test digits that stay inside the image at every angle."""
-
     from ..data.dataset import subset
     from ..evaluation import ANGLES, accuracy_by_angle, scores
     from ..figures import QuickstartResult, draw_quickstart

@@ -17,45 +17,33 @@ if TYPE_CHECKING:
 SeedsOption = Annotated[str, typer.Option(help="Seeds, one run each: 0, 0-4 or 0,3,7.")]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.", show_default=False),
+    typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable."),
 ]
 OutputOption = Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and records.")]
-ResultsOption = Annotated[
-    Path | None, typer.Option(help="Append the records to this file, too.", show_default=False)
-]
+ResultsOption = Annotated[Path | None, typer.Option(help="Append the records to this file, too.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue from checkpoints.")]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Delete earlier checkpoints of these runs.")]
-BudgetOption = Annotated[
-    float | None, typer.Option(help="Write checkpoints and stop after this time.", show_default=False)
-]
+BudgetOption = Annotated[float | None, typer.Option(help="Write checkpoints and stop after this time.")]
 AtOnceOption = Annotated[int, typer.Option(min=1, help="Maximal number of runs that share a GPU.")]
 CheckpointOption = Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")]
-FusedOption = Annotated[
-    bool | None, typer.Option(help="Compile the training step; by default on a GPU.", show_default=False)
-]
+FusedOption = Annotated[bool | None, typer.Option(help="Compile the training step; by default on a GPU.")]
 TensorboardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars.")]
 
 
 def train(
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder of images: DIR/train/CLASS/* or DIR/CLASS/*.", show_default=False),
+        typer.Option(help="Folder of images: DIR/train/CLASS/* or DIR/CLASS/*."),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Or a data set of `ptn data list`.", show_default=False)
-    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Or a data set of `ptn data list`.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="A model of `ptn models`, or timm:NAME; by default ptn_b for images.", show_default=False
-        ),
+        typer.Option(help="A model of `ptn models`, or timm:NAME; by default ptn_b for images."),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(min=16, help="With --folder: pixels per side; by default 64.", show_default=False)
+        int | None, typer.Option(min=16, help="With --folder: pixels per side; by default 64.")
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Number of epochs; by default about 3,000 steps.", show_default=False)
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs; by default about 3,000 steps.")] = None,
     seeds: SeedsOption = "0",
     settings: SettingsOption = None,
     output: OutputOption = Path("runs"),

@@ -356,11 +356,17 @@ def render_audit(audit: Audit) -> str:
     parts = [f"# Audit of {audit.model}\n\n{describe_audit(audit)}.\n", _table(audit_summary(audit)), _NOTES]
     for kind in _IDENTITY:
         if points := audit.curve(kind):
-            columns = {"by": [_UNITS[kind].format(p.amount) for p in points]}
-            columns |= {name: [_format(name, v) for v in values] for name, values in _values(points).items()}
-            parts.append(f"## Against {kind}\n\n{_table(columns)}\n")
-    if audit.layers:
-        parts.append(f"## Inner layers\n\n{_table(_layer_columns(audit.layers))}")
+            rows = [{"by": _UNITS[kind].format(point.amount)} | _means([point]) for point in points]
+            parts.append(f"## Against {kind}\n\n{_table(rows)}\n")
+    by_layer: dict[str, dict[str, str]] = {}
+    for error in audit.layers:
+        size, unit = "×".join(map(str, error.shape)), _UNITS[error.kind].format(error.amount)
+        facts = {"layer": error.layer, "map": size, "expected": _EXPECTED[error.relation]}
+        for heading, value in ((unit, error.error), (f"{unit} resampled", error.resampling)):
+            facts[heading] = "–" if value is None else f"{value:.3f}"
+        by_layer.setdefault(error.layer, {}).update(facts)
+    if by_layer:
+        parts.append(f"## Inner layers\n\n{_table(list(by_layer.values()))}")
         parts.append(_LAYER_NOTES.format(**audit.settings))
     return "\n".join(parts)
 
@@ -375,56 +381,33 @@ def describe_audit(audit: Audit) -> str:
     return f"{audit.images:,} images{source}, {shape}, {audit.classes} classes; {accuracy}"
 
 
-def audit_summary(audit: Audit) -> dict[str, list[str]]:
-    """Returns table columns by heading: means over all amounts of each kind of transform except the identity."""
-    columns: dict[str, list[str]] = {}
+def audit_summary(audit: Audit) -> list[dict[str, str]]:
+    """Returns table rows, cells by heading: means over each kind of transform without the identity."""
+    rows = []
     for kind, identity in _IDENTITY.items():
-        points = [p for p in audit.curve(kind) if p.amount != identity]
+        points = [point for point in audit.curve(kind) if point.amount != identity]
         if points:
-            worst = min(points, key=lambda p: p.transformed.consistency)
+            worst = min(points, key=lambda point: point.transformed.consistency)
             lowest = f"{worst.transformed.consistency:.1f}% at {_UNITS[kind].format(worst.amount)}"
-            means = {name: _format(name, sum(values) / len(values)) for name, values in _values(points).items()}
-            for name, cell in {"against": kind, "lowest consistency": lowest, **means}.items():
-                columns.setdefault(name, []).append(cell)
-    return columns
+            rows.append({"against": kind, "lowest consistency": lowest} | _means(points))
+    return rows
 
 
-def _values(points: Sequence[Point]) -> dict[str, list[float]]:
-    """Returns the numbers of the points by name, without those that are unknown."""
-    values: dict[str, list[float]] = {}
+def _means(points: Sequence[Point]) -> dict[str, str]:
+    """Returns table cells by heading: means over points, without unknown accuracies."""
+    cells = {}
     for prefix, name in (("", "transformed"), ("resampled: ", "resampling")):
-        for key in ("consistency", "change", "accuracy"):
-            column = [getattr(getattr(point, name), key) for point in points]
-            if None not in column:
-                values[prefix + key] = column
-    return values
+        for key, form in (("consistency", "{:.1f}%"), ("change", "{:.3f}"), ("accuracy", "{:.1f}%")):
+            values = [getattr(getattr(point, name), key) for point in points]
+            if None not in values:
+                cells[prefix + key] = form.format(sum(values) / len(values))
+    return cells
 
 
-def _format(name: str, value: float) -> str:
-    return f"{value:.3f}" if name.endswith("change") else f"{value:.1f}%"
-
-
-def _layer_columns(layers: Sequence[LayerError]) -> dict[str, list[str]]:
-    """Returns a row for each layer and two columns for each transform."""
-    first = [error for error in layers if (error.kind, error.amount) == (layers[0].kind, layers[0].amount)]
-    columns = {
-        "layer": [error.layer for error in first],
-        "map": ["×".join(map(str, error.shape)) for error in first],
-        "expected": [_EXPECTED[error.relation] for error in first],
-    }
-    for error in layers:
-        heading = _UNITS[error.kind].format(error.amount)
-        for name, value in ((heading, error.error), (f"{heading} resampled", error.resampling)):
-            columns.setdefault(name, []).append("–" if value is None else f"{value:.3f}")
-    return columns
-
-
-def _table(columns: Mapping[str, Sequence[str]]) -> str:
-    """Returns an aligned Markdown table; columns of words are left-aligned."""
-    padded = []
-    for heading, cells in columns.items():
-        width = max(map(len, (heading, *cells)))
-        words = heading in ("against", "layer", "map", "expected")
-        pad, rule = (str.ljust, "-" * width) if words else (str.rjust, "-" * (width - 1) + ":")
-        padded.append([pad(heading, width), rule, *(pad(cell, width) for cell in cells)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*padded, strict=True))
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Returns a Markdown table."""
+    if not rows:
+        return ""
+    rules = ["---" if heading in ("against", "layer", "map", "expected") else "---:" for heading in rows[0]]
+    lines = (rows[0], rules, *(row.values() for row in rows))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
