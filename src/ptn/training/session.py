@@ -157,7 +157,9 @@ class _Session:
             return False
         evaluations = {EvaluationSpec(record.id, record.rotations, record.origins) for record in records}
         if records[0].config_sha256 != recipe.sha256 or not evaluations.issuperset(recipe.evaluations):
-            raise InputError(f"{folder} has a finished run with other settings: start over with --fresh")
+            raise InputError(
+                f"{folder} has a finished run with other settings or evaluations: start over with --fresh"
+            )
         return True
 
     def _start(self, recipe: Recipe) -> Run:
@@ -349,7 +351,11 @@ def fit(
     valid_set = None
     if valid is not None:
         valid_set = match_classes(_as_dataset(model, valid, "valid", train_set.classes), train_set.classes)
-    recipe = _fit_recipe(model, train_set, valid_set)
+    config = getattr(model, "config", None)
+    name = config.name if isinstance(config, ModelConfig) else type(model).__name__
+    data = DataSpec(train_set.name, valid=None if valid_set is None else "valid")
+    voxels = isinstance(train_set, VoxelDataset)
+    recipe = default_recipe(f"fit/{data.name}/{name}", data, name, len(train_set), voxels=voxels)
     chosen = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
     chosen = {key: value for key, value in chosen.items() if value is not None} | dict(settings or {})
     for key in chosen:
@@ -359,11 +365,8 @@ def fit(
     sample = subset(train_set, torch.arange(min(2, len(train_set)))).images
     crop = recipe.augment.crop_px
     outputs = scores(model, sample[..., :crop, :crop]).shape[1]
-    if outputs != len(train_set.classes):
-        count = len(train_set.classes)
-        raise InputError(
-            f"the model has {outputs} outputs, {train_set.name} has {count} classes: use num_classes={count}"
-        )
+    if outputs != (count := len(train_set.classes)):
+        raise InputError(f"the model has {outputs} outputs, {data.name} {count} classes: use num_classes={count}")
     if isinstance(model, Network) and isinstance(train_set, Dataset) and _is_not_normalized(model):
         model.set_normalization(*channel_statistics(train_set.images))
     target = None if folder is None else make_folder(Path(folder))
@@ -394,22 +397,15 @@ def fit(
                 model.metadata = {"dataset": train_set.name, "seed": recipe.seed}  # type: ignore[assignment]
             model.eval()
     if target is not None:
-        if isinstance(getattr(model, "config", None), ModelConfig):
-            save_weights(model, target / "weights.safetensors")  # type: ignore[arg-type]
+        path = target / "weights.safetensors"
+        if isinstance(config, ModelConfig):
+            save_weights(model, path)  # type: ignore[arg-type]
         else:  # create_model cannot build it
-            save_tensors(target / "weights.safetensors", model.state_dict(), {"classes": json.dumps(model.classes)})
+            save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
         (target / "checkpoint.safetensors").unlink(missing_ok=True)
     history = [Progress(**epoch) for epoch in run.history]
     best = min(history, key=lambda epoch: epoch.valid_error or 0.0) if run.best else history[-1]
     return History(history, best.epoch, run.seconds)
-
-
-def _fit_recipe(model: nn.Module, train: AnyDataset, valid: AnyDataset | None) -> Recipe:
-    config = getattr(model, "config", None)
-    name = config.name if isinstance(config, ModelConfig) else type(model).__name__
-    data = DataSpec(train.name, valid=None if valid is None else "valid")
-    voxels = isinstance(train, VoxelDataset)
-    return default_recipe(f"fit/{train.name}/{name}", data, name, len(train), voxels=voxels)
 
 
 def _is_not_normalized(model: Network) -> bool:

@@ -98,8 +98,9 @@ class Run:
         self.model: Model = model.train()
         if processes > 1:
             synchronize_batch_norm(self.model, self.device)
-        if self.fused is None:
-            self.fused = processes == 1 and can_fuse(self.model, self.device)
+        if self.fused is None:  # supported: a network of this library in one process, on a GPU with Triton
+            on_gpu = self.device.type == "cuda" and find_spec("triton") is not None
+            self.fused = on_gpu and processes == 1 and isinstance(model, Network)
         if self.fused:
             fuse_blocks(self.model)
         self.steps_per_epoch = len(train) // self.batch
@@ -269,11 +270,6 @@ class Run:
     def _synchronize(self) -> None:
         if self.cuda_stream is not None:
             self.cuda_stream.synchronize()
-
-
-def can_fuse(model: Model, device: torch.device) -> bool:
-    """True if the step of `model` can be compiled: a network of this library, on a GPU with Triton."""
-    return isinstance(model, Network) and device.type == "cuda" and find_spec("triton") is not None
 
 
 def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:

@@ -12,7 +12,7 @@ from ptn.evaluation import evaluate
 from ptn.models.inference import put_channels_last
 from ptn.training import Run, RunData
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import build_model, can_fuse
+from ptn.training.trainer import build_model
 
 CPU = torch.device("cpu")
 
@@ -215,14 +215,6 @@ def test_too_few_images_are_refused(recipe, digits, count):
     )
     with pytest.raises(InputError, match="too few"):
         Run(recipe, RunData(train_set), CPU, network=create_model("ptn_s", image_size=20))
-
-
-def test_steps_are_fused_only_for_our_networks_on_a_gpu(monkeypatch):
-    monkeypatch.setattr("ptn.training.trainer.find_spec", lambda module: module)  # as if Triton were installed
-    model = create_model("cylindrical", num_classes=3, image_size=16)
-    assert can_fuse(model, torch.device("cuda"))
-    assert not can_fuse(model, CPU)
-    assert not can_fuse(torch.nn.Linear(1, 1), torch.device("cuda"))
 
 
 def test_channels_last_leaves_the_logits_equal():
