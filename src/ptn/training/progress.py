@@ -72,6 +72,13 @@ class PlainReporter:
         print(line, flush=True)
 
 
+class QuietReporter(PlainReporter):
+    """Prints nothing."""
+
+    def print(self, line: str) -> None:
+        pass
+
+
 class LiveReporter(PlainReporter):
     """Shows a progress bar for each active run."""
 

@@ -24,7 +24,7 @@ from ..files import make_folder, save_tensors
 from ..models import Model, ModelConfig, Network, count_parameters, save_weights
 from .distributed import Parallel
 from .fleet import FleetOutcome, out_of_memory, train_fleet
-from .progress import PlainReporter, make_reporter
+from .progress import PlainReporter, QuietReporter, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe, default_recipe
 from .records import Record, append_records, git_commit, merge_records, read_records
 from .trainer import Progress, Run, RunData, build_model, channel_statistics, prepare_device, restored_settings
@@ -107,7 +107,8 @@ class _Session:
     """State of `train_recipes`: the options, and the splits that runs share."""
 
     def __init__(self, options: SessionOptions, reporter: PlainReporter) -> None:
-        self.options, self.reporter = options, reporter
+        self.options = options
+        self.reporter = reporter if options.parallel.leads else QuietReporter()
         self.splits: dict[str, AnyDataset] = {}
 
     def train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
@@ -175,15 +176,14 @@ class _Session:
                 parallel=options.parallel,
                 fused=options.fused,
                 checkpoint_every=options.checkpoint_every,
-                on_epoch=self.reporter.epoch if options.parallel.leads else None,
+                on_epoch=self.reporter.epoch,
             )
         except torch.OutOfMemoryError as error:
             raise out_of_memory(recipe, options.device) from error
         make_folder(self._folder(recipe))  # only now: a recipe that cannot be trained leaves no folder
         if options.resume:
             run.resume()
-        if options.parallel.leads:
-            self.reporter.begin(run)
+        self.reporter.begin(run)
         return run
 
     def _finish(self, run: Run) -> None:
@@ -370,7 +370,7 @@ def fit(
     if isinstance(model, Network) and isinstance(train_set, Dataset) and _is_not_normalized(model):
         model.set_normalization(*channel_statistics(train_set.images))
     target = None if folder is None else make_folder(Path(folder))
-    reporter = make_reporter() if progress else None
+    reporter = make_reporter() if progress else QuietReporter()
     with restored_settings():
         prepare_device(recipe.precision)
         run = Run(
@@ -379,18 +379,16 @@ def fit(
             choose_device(str(device)),
             target,
             network=model,
-            on_epoch=reporter.epoch if reporter else None,
+            on_epoch=reporter.epoch,
         )
         run.resume()
-        if reporter:
-            reporter.begin(run)
+        reporter.begin(run)
         try:
             start = time.perf_counter() - run.seconds
             for _ in run.steps():
                 run.seconds = time.perf_counter() - start
         finally:  # an interrupted call keeps the weights that it has
-            if reporter:
-                reporter.close()
+            reporter.close()
             if run.history:
                 model.load_state_dict(run.finished_model().state_dict())
                 model.classes = tuple(train_set.classes)  # type: ignore[assignment]

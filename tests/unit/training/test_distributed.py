@@ -13,7 +13,6 @@ from torch import nn
 from ptn import InputError
 from ptn.training.distributed import SyncBatchNormCPU, synchronize_batch_norm
 
-CPU = torch.device("cpu")
 PROGRAM = """
     import sys, torch
     from pathlib import Path
@@ -69,26 +68,19 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         assert torch.allclose(one[key], two[key], rtol=2e-4, atol=1e-4), key
 
 
-def test_synchronized_norms_keep_state_dict_parameters_and_outputs():
+@pytest.mark.parametrize(("device", "kind"), [("cpu", SyncBatchNormCPU), ("cuda", nn.SyncBatchNorm)])
+def test_synchronized_norms_keep_state_dict_parameters_and_outputs(device, kind):
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.BatchNorm2d(4)))
     model(torch.rand(8, 1, 6, 6))
     model.eval()
     x = torch.rand(2, 1, 6, 6)
     expected, keys, parameters = model(x), list(model.state_dict()), list(model.parameters())
-    synchronize_batch_norm(model, CPU)
-    assert isinstance(model[1], SyncBatchNormCPU)
-    assert isinstance(model[2][0], SyncBatchNormCPU)
+    synchronize_batch_norm(model, torch.device(device))
+    assert isinstance(model[1], kind)
+    assert isinstance(model[2][0], kind)
     assert sorted(model.state_dict()) == sorted(keys)
     assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
     assert torch.allclose(model(x), expected, atol=1e-6)
-
-
-def test_on_gpus_norms_are_those_of_torch():
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(nn.BatchNorm2d(4)))
-    parameters = list(model.parameters())
-    synchronize_batch_norm(model, torch.device("cuda"))
-    assert isinstance(model[1][0], nn.SyncBatchNorm)
-    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
 
 
 def test_a_synchronized_norm_in_one_process_is_a_batch_norm():
