@@ -82,17 +82,16 @@ def test_show_writes_a_contact_sheet(ptn_cli, folder):
         assert many.size > few.size
 
 
-@pytest.mark.parametrize("target", [None, "photos"])
-def test_an_example_is_written_to_a_folder(ptn_cli, folder, monkeypatch, target):
+def test_an_example_is_written_to_a_folder(ptn_cli, folder, monkeypatch):
     pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")
     from ptn.data import examples
 
     few = replace(examples.EXAMPLES["textures"], counts={"train": 2, "test": 1})
     monkeypatch.setitem(examples.EXAMPLES, "textures", few)
-    outcome = ptn_cli("data", "example", "textures", *[target] * (target is not None))
-    name = target or "textures"
-    assert outcome.out == f"{name}: 9 images of brick, grass, gravel (train 6, test 3)\n"
-    assert len(list((folder / name).rglob("*.png"))) == 9
+    for name, more in (("textures", []), ("photos", ["photos"])):
+        outcome = ptn_cli("data", "example", "textures", *more)
+        assert outcome.out == f"{name}: 9 images of brick, grass, gravel (train 6, test 3)\n"
+        assert len(list((folder / name).rglob("*.png"))) == 9
 
 
 def test_fetch_downloads_every_file_once(ptn_cli, monkeypatch):
@@ -113,9 +112,6 @@ def test_a_failed_download_leaves_no_file(ptn_cli, folder, monkeypatch):
     outcome = ptn_cli("data", "fetch", "toy")
     assert (outcome.code, "toy/file.gz" in outcome.err) == (2, True)
     assert not list(folder.rglob("file.gz*"))
-
-
-# polar
 
 
 @pytest.fixture

@@ -83,9 +83,6 @@ def test_the_most_frequent_errors_of_many_classes(ptn_cli, tmp_path, save):
     assert ["c00", "c00", "1"] not in errors
 
 
-# predict
-
-
 @pytest.fixture
 def pictures(tmp_path):
     rng = np.random.default_rng(0)

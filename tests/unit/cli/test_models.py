@@ -43,32 +43,6 @@ def test_exports_have_a_default_name_and_only_exist_if_they_agree(ptn_cli, tmp_p
     assert (again.code, "ONNX file already" in again.err) == (2, True)
 
 
-@pytest.fixture
-def served(monkeypatch):
-    """What would be served, and which addresses a browser would open."""
-    calls = {"opened": []}
-
-    def serve(pairs, digits, *, port, on_ready):
-        calls.update(pairs=pairs, port=port)
-        on_ready(f"http://127.0.0.1:{port}/")
-        raise KeyboardInterrupt
-
-    pytest.importorskip("starlette", reason="the demo needs pip install 'ptn[demo]'")
-    monkeypatch.setattr("ptn.demo.server.serve", serve)
-    monkeypatch.setattr("webbrowser.open", calls["opened"].append)
-    return calls
-
-
-@pytest.mark.parametrize("opens", [True, False])
-def test_the_demo_prints_its_address_and_opens_a_browser(ptn_cli, served, tmp_path, opens):
-    ptn.save_weights(ptn.create_model("ptn_s"), tmp_path / "mine.safetensors")
-    option = "--open" if opens else "--no-open"
-    outcome = ptn_cli("demo", "--port", "8123", "--weights", tmp_path / "mine.safetensors", option)
-    assert outcome.code == 0
-    assert outcome.out.startswith("http://127.0.0.1:8123/")
-    assert served["opened"] == ["http://127.0.0.1:8123/"] * opens
-
-
 def test_a_port_in_use_is_an_error(ptn_cli):
     pytest.importorskip("starlette", reason="the demo needs pip install 'ptn[demo]'")
     with socket.create_server(("127.0.0.1", 0)) as taken:

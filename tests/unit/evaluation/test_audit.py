@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import ptn
 from ptn.data import Dataset
@@ -110,12 +109,11 @@ def test_volumes_rotate_about_z():
     assert audit.shape == (1, 16, 16, 16)
 
 
-@pytest.mark.parametrize("batch", [None, 1, 7])
-def test_the_batch_size_does_not_change_the_result(batch):
+def test_the_batch_size_does_not_change_the_result():
     images, labels = sample_images((3, 24, 24), 20), torch.arange(20) % 10
     model = ptn.create_model("ptn_s", image_size=24, in_chans=3)
     settings = {"angles": (40,), "scales": (0.8,), "shifts_px": (2,), "layers": ()}
-    one, other = (ptn.audit(model, images, labels, batch=size, **settings) for size in (20, batch))
+    one, other = (ptn.audit(model, images, labels, batch=size, **settings) for size in (20, 7))
     for ours, theirs in zip(one.points, other.points, strict=True):
         assert ours.transformed.consistency == theirs.transformed.consistency
         assert ours.transformed.change == pytest.approx(theirs.transformed.change, abs=1e-5)
@@ -158,31 +156,19 @@ def test_files_of_a_model_have_the_same_audit(tmp_path):
     assert [bool(audit.layers) for audit in audits] == [True, False, True]
 
 
-class Pair(nn.Module):
-    def forward(self, images):
-        return brighter_side(images), None
-
-
 @pytest.mark.parametrize(
     ("model", "images", "options", "word"),
     [
         (brighter_side, SIDES, {"labels": [0, 1, 1]}, r"shape \(3,\)"),
-        (brighter_side, SIDES, {"labels": []}, r"shape \(0,\)"),
         (brighter_side, SIDES, {"labels": [0, 2]}, "outside the 2 classes"),
-        (brighter_side, SIDES, {"labels": [0, -1]}, "minimum -1"),
         (brighter_side, SIDES, {"labels": [0.0, 1.0]}, "float32"),
         (lambda x: x.mean(dim=(1, 2, 3)), SIDES, {}, r"\(2, classes\)"),
-        (lambda x: brighter_side(x)[:1], SIDES, {}, r"\(2, classes\)"),
-        (lambda x: [1, 2], SIDES, {}, "got list"),
-        (Pair(), SIDES, {}, "got tuple"),
+        (lambda x: (brighter_side(x), None), SIDES, {}, "got tuple"),
         (lambda x: brighter_side(x) / 0, SIDES, {}, "not finite"),
         (brighter_side, SIDES * 255, {}, "up to 255"),
-        (brighter_side, SIDES.long(), {}, "int64"),
-        (brighter_side, SIDES[:0], {}, "at least one"),
         (brighter_side, SIDES[0], {}, r"got \(1, 32, 32\)"),
         (brighter_side, "photos", {}, "got str"),
         (7, SIDES, {}, "got int"),
-        ("none.safetensors", SIDES, {}, "none.safetensors"),
         (brighter_side, SIDES, {"layers": ["a"]}, "torch module"),
         (brighter_side, SIDES, {"scales": (0,)}, "positive"),
         (brighter_side, SIDES, {"angles": (np.nan,)}, "finite"),
@@ -190,9 +176,8 @@ class Pair(nn.Module):
     ],
 )
 def test_invalid_input(model, images, options, word):
-    with pytest.raises(ptn.InputError, match=word) as caught:
+    with pytest.raises(ptn.InputError, match=word):
         ptn.audit(model, images, **options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
@@ -202,9 +187,6 @@ def test_networks_of_timm_can_be_audited(timm):
         audit = ptn.audit(timm.create_model(name, num_classes=5), images, angles=(90,), scales=(), shifts_px=())
         assert audit.classes == 5
         assert layer in {error.layer for error in audit.layers}
-
-
-# Reports
 
 
 def result(kind, amount, consistency, accuracy=None, resampled=100.0):
@@ -250,13 +232,9 @@ def test_the_report_has_every_number(report):
 
 
 def test_without_labels_and_layers_the_report_leaves_them_out(report):
-    points = [
-        replace(
-            p, transformed=replace(p.transformed, accuracy=None), resampling=replace(p.resampling, accuracy=None)
-        )
-        for p in report.points
-    ]
-    text = render_audit(replace(report, accuracy=None, points=tuple(points), layers=()))
+    unlabeled = Agreement(80.0, 0.1, None)
+    points = tuple(replace(p, transformed=unlabeled, resampling=unlabeled) for p in report.points)
+    text = render_audit(replace(report, accuracy=None, points=points, layers=()))
     assert "no labels" in text
     assert "accuracy" not in text
     assert "Inner layers" not in text

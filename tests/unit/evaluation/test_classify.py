@@ -12,7 +12,6 @@ from ptn.errors import InputError
 from ptn.evaluation import (
     DivergedError,
     accuracy_by_angle,
-    describe_tta,
     ensemble_scores,
     evaluate,
     match_classes,
@@ -72,17 +71,18 @@ def test_scores_are_the_softmax_of_the_logits_for_any_batch_size():
     model = Lookup(table.tolist())
     for batch, sizes in ((None, [7]), (3, [3, 3, 1])):
         model.sizes.clear()
-        result = scores(model, numbered(7), batch=batch)
+        done = []
+        result = scores(model, numbered(7), batch=batch, progress=lambda *counts, done=done: done.append(counts))
         assert model.sizes == sizes
+        assert done == [(sum(sizes[: k + 1]), 7) for k in range(len(sizes))]
         assert (result.dtype, result.device.type) == (torch.float32, "cpu")
         torch.testing.assert_close(result, table.softmax(dim=1))
 
 
-def test_bytes_floats_and_data_sets_give_the_same_scores():
+def test_floats_and_data_sets_give_the_scores_of_bytes():
     model = Lookup(torch.randn(4, 3).tolist())
-    as_bytes = scores(model, numbered(4))
-    assert torch.equal(as_bytes, scores(model, numbered(4).float() / 255))
-    assert torch.equal(as_bytes, scores(model, labeled([0, 1, 2, 0])))
+    for images in (numbered(4).float() / 255, labeled([0, 1, 2, 0])):
+        assert torch.equal(scores(model, images), scores(model, numbered(4)))
 
 
 @pytest.mark.parametrize("shape", [(5, 1, 8, 8), (3, 1, 8, 8, 8)])
@@ -113,25 +113,11 @@ def test_scores_do_not_change_the_model():
         torch.testing.assert_close(first, model.eval()(images).softmax(dim=1), atol=1e-6, rtol=0)
 
 
-def test_progress_counts_images():
-    calls = []
-    scores(Lookup([[0.0, 1.0]] * 5), numbered(5), batch=2, progress=lambda *counts: calls.append(counts))
-    assert calls == [(2, 5), (4, 5), (5, 5)]
-
-
 @pytest.mark.parametrize("name", ["ptn_s", "ccnn_s", "ptn_cnn_b", "cylindrical"])
 def test_an_empty_set_has_scores_of_shape_0_by_classes(name):
     size = 8 if name == "cylindrical" else 20
     model = ptn.create_model(name, image_size=size, num_classes=3)
     assert scores(model, torch.zeros(0, *model.input_shape, dtype=torch.uint8), rotations=2).shape == (0, 3)
-
-
-def test_bf16_is_close_to_fp32():
-    model = ptn.create_model("ptn_s", image_size=20, num_classes=3)
-    images = torch.rand(4, 1, 20, 20)
-    exact, rough = scores(model, images), scores(model, images, precision="bf16")
-    assert not torch.equal(exact, rough)
-    torch.testing.assert_close(exact, rough, atol=0.03, rtol=0)
 
 
 class OutOfMemory(nn.Module):
@@ -146,15 +132,14 @@ class OutOfMemory(nn.Module):
         (Lookup([[0.0]]), {"batch": 0}, "batch"),
         (Lookup([[0.0]]), {"origins": 3}, "origins"),
         (Lookup([[0.0]]), {"origins": 5}, "polar transformer"),
+        (ptn.create_model("stn_s", image_size=20), {"origins": 5}, "stn_s"),
+        (ptn.create_model("ptn_cnn_b", image_size=20), {"origins": 5}, "ptn_cnn_b"),
         (OutOfMemory(), {"batch": 40}, "batch smaller than 40"),
     ],
 )
 def test_invalid_options_of_scores(model, options, word):
     with pytest.raises(InputError, match=word):
         scores(model, numbered(100), **options)
-
-
-# Averages over origins
 
 
 def lively(name, **options):
@@ -164,14 +149,6 @@ def lively(name, **options):
     if predictor is not None:
         nn.init.normal_(predictor.head.weight)
     return model
-
-
-def mean_around(model, images, steps):
-    with torch.no_grad():
-        origins = model.explain(images).origins
-        return torch.stack([model(images, origin=origins + torch.tensor(step)).softmax(1) for step in steps]).mean(
-            0
-        )
 
 
 def test_a_neighboring_origin_is_a_shift_by_a_pixel():
@@ -185,21 +162,18 @@ def test_a_neighboring_origin_is_a_shift_by_a_pixel():
     assert (averaged - scores(model, images)).abs().max() > 1e-4
 
 
-def test_the_neighbors_are_those_of_the_predicted_origin():
-    model = lively("ptn_s")
-    images = torch.rand(5, 1, 20, 30)
-    assert model.explain(images).origins.std(dim=0).min() > 1e-3
-    x, y = 2 / 30, 2 / 20
-    expected = mean_around(model, images, [(0, 0), (x, 0), (-x, 0), (0, y), (0, -y)])
+@pytest.mark.parametrize(("name", "size"), [("ptn_s", (20, 30)), ("cylindrical", (8, 8))])
+def test_the_neighbors_are_those_of_the_predicted_origin(name, size):
+    model = lively(name, image_size=size if name == "ptn_s" else 8)
+    images = torch.rand(5, *model.input_shape)
+    origins = model.explain(images).origins
+    assert name == "cylindrical" or origins.std(dim=0).min() > 1e-3
+    x, y = 2 / size[1], 2 / size[0]
+    steps = torch.tensor([(0, 0), (x, 0), (-x, 0), (0, y), (0, -y)])
+    with torch.no_grad():
+        expected = torch.stack([model(images, origin=origins + step).softmax(dim=1) for step in steps]).mean(dim=0)
     torch.testing.assert_close(scores(model, images, origins=5, batch=2), expected)
     torch.testing.assert_close(scores(ptn.for_inference(model), images, origins=5), expected)
-
-
-def test_the_axis_of_volumes_moves():
-    model = lively("cylindrical", image_size=8)
-    volumes = torch.rand(3, 1, 8, 8, 8)
-    expected = mean_around(model, volumes, [(0, 0), (0.25, 0), (-0.25, 0), (0, 0.25), (0, -0.25)])
-    torch.testing.assert_close(scores(model, volumes, origins=5), expected)
 
 
 def test_the_origin_is_predicted_in_every_rotation():
@@ -210,26 +184,11 @@ def test_the_origin_is_predicted_in_every_rotation():
     torch.testing.assert_close(scores(model, images, rotations=2, origins=5), expected)
 
 
-@pytest.mark.parametrize("name", ["ccnn_s", "stn_s", "ptn_cnn_b"])
-def test_networks_without_an_origin_are_refused(name):
-    with pytest.raises(InputError, match=name):
-        scores(ptn.create_model(name, image_size=20), torch.zeros(1, 1, 20, 20), origins=5)
-
-
-def test_tta_in_words():
-    assert describe_tta(1, 1) == ""
-    assert describe_tta(8, 5) == ", averaged over 8 rotations and 5 origins"
-
-
-# Errors
-
-
 def test_the_results_of_a_small_set():
-    labels = [0, 0, 0, 1, 2, 2]
     predictions = [0, 0, 1, 2, 2, 2]  # ant: 2 of 3, bee: 0 of 1, cow: 2 of 2
-    result = evaluate(nn.functional.one_hot(torch.tensor(predictions), 3).float(), labeled(labels))
-    assert result.n == 6
-    assert result.error == pytest.approx(100 * 2 / 6)
+    model = Lookup(nn.functional.one_hot(torch.tensor(predictions), 3).tolist())
+    result = evaluate(model, labeled([0, 0, 0, 1, 2, 2]), batch=4)
+    assert (result.n, result.error) == (6, pytest.approx(100 * 2 / 6))
     assert result.accuracy == pytest.approx(100 * 4 / 6)
     assert result.per_class == pytest.approx((200 / 3, 0, 100))
     assert result.class_accuracy == pytest.approx((200 / 3 + 0 + 100) / 3)
@@ -243,12 +202,6 @@ def test_a_class_without_samples_is_left_out_of_the_mean():
     assert (empty.n, empty.error, empty.class_accuracy, empty.per_class) == (0, 0.0, 0.0, (None,) * 3)
 
 
-def test_a_model_is_evaluated_by_its_scores():
-    model = Lookup([[3.0, 1, 0], [0, 1, 0], [0, 9, 0], [0, 0, 1]])
-    result = evaluate(model, labeled([0, 1, 2, 2]), batch=3)
-    assert (result.error, result.confusion.tolist()) == (25.0, [[1, 0, 0], [0, 1, 0], [0, 1, 1]])
-
-
 def test_scores_that_cannot_be_evaluated():
     with pytest.raises(InputError, match=r"shape \(2, 4\)"):
         evaluate(torch.zeros(2, 4), labeled([0, 1]))
@@ -259,10 +212,9 @@ def test_scores_that_cannot_be_evaluated():
 
 
 def test_an_ensemble_averages_scores():
-    members = [torch.tensor([[0.5, 0.4, 0.1]]), torch.tensor([[0.5, 0.4, 0.1]]), torch.tensor([[0.0, 0.9, 0.1]])]
-    together = ensemble_scores(members)
+    first, second = torch.tensor([[0.5, 0.4, 0.1]]), torch.tensor([[0.0, 0.9, 0.1]])
+    together = ensemble_scores([first, first, second])
     torch.testing.assert_close(together, torch.tensor([[1.0, 1.7, 0.3]]) / 3)
-    assert (evaluate(together, labeled([1])).error, evaluate(members[0], labeled([1])).error) == (0, 100)
     for invalid in ([], [torch.zeros(1, 3), torch.zeros(1, 4)]):
         with pytest.raises(InputError, match="ensemble"):
             ensemble_scores(invalid)
@@ -279,47 +231,21 @@ def test_labels_follow_the_order_of_the_classes_of_the_model():
         match_classes(labeled([0], names=("ewe",)), NAMES)
 
 
-# Accuracy by angle
-
-
-def rods(*places, size=16):
-    """Upright rods at (x, y), one in each volume; the label says whether x is in the upper half."""
-    volumes = torch.zeros(len(places), 1, size, size, size)
-    for volume, (x, y) in zip(volumes, places, strict=True):
-        volume[0, x, y] = 1
-    return packed(volumes, torch.tensor([int(x >= size // 2) for x, _ in places]), ("low", "high"))
-
-
-class UpperHalf(nn.Module):
-    """Logits: the sums over the halves of an image or a volume along x."""
-
-    def __init__(self, axis):
-        super().__init__()
-        self.axis = axis
+class LeftOrRight(nn.Module):
+    """Logits: the sums over the left and the right half."""
 
     def forward(self, images):
-        low, high = images.chunk(2, dim=self.axis)
-        return torch.stack((low.flatten(1).sum(dim=1), high.flatten(1).sum(dim=1)), dim=1)
-
-
-def test_accuracy_by_angle_rotates_volumes_about_z_from_x_towards_y():
-    assert accuracy_by_angle(UpperHalf(2), rods((3, 8), (13, 7)), (0, 60, 120, 180, 360)) == [100, 100, 0, 0, 100]
-    assert accuracy_by_angle(UpperHalf(2), rods((10, 3)), (45, -60)) == [100, 0]
+        left, right = images.chunk(2, dim=3)
+        return torch.stack((left.flatten(1).sum(dim=1), right.flatten(1).sum(dim=1)), dim=1)
 
 
 def test_accuracy_by_angle_takes_the_center_of_larger_images():
     images = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
     images[..., 4:] = 200
     digits = Dataset("halves", "test", images, torch.tensor([1]), ("left", "right"))
-    model = UpperHalf(3).train()
+    model = LeftOrRight().train()
     assert accuracy_by_angle(model, digits, (0, 60, 180), size=(4, 4)) == [100, 100, 0]
     assert model.training
-    calls = []
-    curve = accuracy_by_angle(model, digits, size=(4, 4), progress=lambda *counts: calls.append(counts))
-    assert (len(curve), curve[0], curve[12], len(calls)) == (24, 100, 0, 24)
-
-
-# Origins
 
 
 def test_origin_error_is_the_distance_in_pixels():
