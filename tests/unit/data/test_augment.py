@@ -97,9 +97,6 @@ def test_only_active_options_consume_random_numbers(options, count):
     assert noise_per_image((2, 8, 8, 8), AugmentSpec(**options)) == count
 
 
-# Color
-
-
 def test_brightness_is_added_and_clamped():
     out = augment(
         torch.full((2, 1, 4, 4), 0.7), neutral(COLOR, 2, brightness=[1.0, 0.0]), AugmentSpec(brightness=0.4)

@@ -1,6 +1,5 @@
 """Example folders: texture patches, coins, and the files that are written."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -10,19 +9,15 @@ import torch
 import ptn
 from ptn.data import examples
 from ptn.data.examples import (
-    COIN_MEAN,
     COIN_RADII_PX,
-    COIN_STD,
     COINS,
     EXAMPLES,
     SIZE,
     STRIPS,
     TEXTURES,
-    Place,
     cut_out,
     draw_coins,
     draw_textures,
-    find_outline,
     load_photograph,
     write_example,
 )
@@ -61,38 +56,6 @@ def test_patches_have_any_angle_and_scales_from_1_to_2():
     scale = 1 / torch.hypot(slope_x, slope_y)
     assert 0.97 < scale.min() < 1.1
     assert 1.9 < scale.max() < 2.06
-
-
-def ellipse(across, down):
-    """A bright striped ellipse at column 50 and row 40 on a background that gets brighter to the right."""
-    x, y = torch.arange(100.0, dtype=torch.float64) - 50, torch.arange(80.0, dtype=torch.float64)[:, None] - 40
-    cover = ((1 - torch.hypot(x / across, y / down)) * min(across, down) + 0.5).clamp(0, 1)
-    return cover * (0.7 + 0.1 * torch.sin(x)) + (1 - cover) * (0.2 + x / 500).expand(80, 100)
-
-
-def test_an_outline_is_found_within_a_pixel_and_cut_out_without_background():
-    place = Place(50, 40, 30)
-    angle = torch.arange(128, dtype=torch.float64) * (2 * math.pi / 128)
-    error = find_outline(ellipse(22, 18), place) - 1 / torch.hypot(angle.cos() / 22, angle.sin() / 18)
-    assert -1.3 < error.min() <= error.max() < 0.3
-    (light, alpha), radius = cut_out(ellipse(22, 18), place)
-    assert alpha.sum() == pytest.approx(math.pi * 22 * 18, rel=0.08)
-    assert radius == pytest.approx(22, abs=0.6)
-    assert not light[alpha == 0].any()
-    edge = (alpha > 0) & (alpha < 1)
-    # the background is seven standard deviations below the mean
-    assert light[edge].sum() / alpha[edge].sum() > COIN_MEAN - 2 * COIN_STD
-
-
-def test_the_coins_are_apart_and_have_the_same_mean_and_contrast(coins):
-    for one, other in itertools.combinations(COINS.values(), 2):
-        assert math.dist(one[:2], other[:2]) > one.reach + other.reach
-    for name, place in COINS.items():
-        (light, alpha), radius = cut_out(coins, place)
-        assert radius < place.reach - 1, name
-        mean = light.sum() / alpha.sum()
-        std = ((light / alpha.clamp(min=1e-9) - mean).square() * alpha).sum().div(alpha.sum()).sqrt()
-        assert (mean, std) == (pytest.approx(COIN_MEAN), pytest.approx(COIN_STD)), name
 
 
 def test_coins_are_complete_and_anywhere_at_every_size(coins, monkeypatch):

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from ptn.data import load_dataset, modelnet
-from ptn.data.dataset import unpack_voxels
+from ptn.data import modelnet
 from ptn.data.modelnet import load_modelnet, validation_mask
-from ptn.data.voxelize import fill, halve_solid, parse_mesh, voxelize
+from ptn.data.voxelize import parse_mesh, voxelize
 from ptn.errors import InputError
 
 CLASSES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
@@ -118,7 +117,7 @@ def test_a_damaged_member_and_a_truncated_zip_are_named(small, members):
     middle = info.header_offset + 30 + len(info.filename) + info.compress_size // 2
     content[middle : middle + 8] = b"\xff" * 8
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"1 of 10 meshes .* desk/test/desk_0003\.off is damaged"):
+    with pytest.raises(InputError, match=r"1 of 10 meshes .*desk/test/desk_0003\.off"):
         load_modelnet("test", classes=10)
     path.write_bytes(content[:-200])
     with pytest.raises(InputError, match=f"{path} is not a readable zip"):
@@ -133,9 +132,6 @@ def test_an_incomplete_set_is_refused_before_voxelization(small, members):
     shutil.rmtree(small.data / "ModelNet10" / "bed")
     with pytest.raises(InputError, match="9 test shapes of 9 classes, not 10 of 10"):
         load_modelnet("test", classes=10, progress=lambda *_: 1 / 0)
-
-
-# Packed voxels
 
 
 def packed_arrays(size=32):
@@ -218,31 +214,3 @@ def test_a_tenth_of_each_class_is_held_out_in_any_order():
     assert labels[mask].bincount().tolist() == [6, 10]
     order = torch.randperm(len(names))
     assert torch.equal(validation_mask(labels[order], [names[row] for row in order]), mask[order])
-
-
-# Real data
-
-
-def test_real_splits_are_disjoint_and_named_by_class(real_data):
-    train, valid, test = (load_dataset("modelnet40", split) for split in ("train", "valid", "test"))
-    names = [name for part in (train, valid, test) for name in part.meta["shape_names"]]
-    assert len(set(names)) == len(names) == 9843 + 2468
-    assert sum(int(part.meta["from_points"].sum()) for part in (train, valid, test)) == 141
-    labels = [test.classes[label] for label in test.labels]
-    assert [name.rpartition("_")[0] for name in test.meta["shape_names"]] == labels
-
-
-def test_real_grids_agree_with_each_other(real_data):
-    surface, solid, fine = (
-        load_modelnet("test", **options) for options in ({}, {"occupancy": "solid"}, {"size": 64})
-    )
-    assert torch.equal(surface.packed & solid.packed, surface.packed)
-    pooled = torch.nn.functional.max_pool3d(unpack_voxels(fine.packed[::50], 64).float(), 2)
-    assert torch.equal(pooled.byte(), unpack_voxels(surface.packed[::50], 32))
-    grids = unpack_voxels(fine.packed[::400], 64)[:, 0].bool().numpy()
-    expected = unpack_voxels(solid.packed[::400], 32)[:, 0].bool().numpy()
-    for grid, coarse in zip(grids, expected, strict=True):
-        np.testing.assert_array_equal(halve_solid(grid, fill(grid)), coarse)
-    across = torch.hypot(*torch.meshgrid(torch.arange(32) - 15.5, torch.arange(32) - 15.5, indexing="ij"))
-    filled = unpack_voxels(solid.packed[::10], 32).amax(dim=(0, 1, 4))
-    assert not filled[across > 15 + 0.5**0.5].any()

@@ -1,11 +1,8 @@
-"""Data folders, the cache, downloads from a real server, and unsafe archives."""
+"""Data folders, the cache, and downloads from a real server."""
 
-import errno
 import hashlib
-import io
 import logging
 import os
-import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptn.data.store import REMOTES, Remote, cached, fetch, find, fingerprint, read_npz, remotes_of, unpack_tar
+from ptn.data.store import REMOTES, Remote, cached, fetch, find, read_npz, remotes_of
 from ptn.errors import InputError
 
 SHA = "0123456789abcdef" * 4
@@ -46,14 +43,6 @@ def test_a_folder_of_ptn_data_that_does_not_exist_is_named(monkeypatch, tmp_path
         find("a.txt")
 
 
-def test_fingerprints_differ_if_any_part_differs():
-    assert fingerprint(seed=0, size=32) == fingerprint(size=32, seed=0)
-    assert len({fingerprint(seed=0), fingerprint(seed=1), fingerprint(seed="0"), fingerprint(sede=0)}) == 4
-
-
-# The cache
-
-
 def test_a_set_is_built_once_and_is_the_same_from_the_cache(store):
     views = {"turned": torch.arange(12).reshape(3, 4).T}
     built = cached("toy", SHA, lambda: build() | views)
@@ -80,21 +69,12 @@ def test_a_damaged_cache_file_is_reported_and_rebuilt(store, caplog, damage):
     assert cached("toy", SHA, never).keys() == again.keys()
 
 
-@pytest.mark.parametrize("fault", ["below a file", "disk full"])
-def test_a_cache_that_cannot_be_written_gives_one_warning(store, monkeypatch, caplog, fault):
-    if fault == "below a file":
-        (store.data / "file").touch()
-        monkeypatch.setenv("PTN_CACHE", str(store.data / "file" / "cache"))
-    else:
-
-        def full(*args, **options):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr("tempfile.mkstemp", full)
+def test_a_cache_that_cannot_be_written_is_skipped_with_a_warning(store, monkeypatch, caplog):
+    (store.data / "file").touch()
+    monkeypatch.setenv("PTN_CACHE", str(store.data / "file" / "cache"))
     with caplog.at_level(logging.WARNING, "ptn"):
-        for _ in range(2):
-            assert torch.equal(cached("toy", SHA, build)["images"], build()["images"])
-    assert len(caplog.records) == 1
+        assert torch.equal(cached("toy", SHA, build)["images"], build()["images"])
+    assert "PTN_CACHE" in caplog.text
     assert find("nothing.txt") is None
 
 
@@ -112,9 +92,6 @@ def test_concurrent_builds_leave_one_complete_file(store):
     assert torch.equal(cached("toy", SHA, never)["labels"], build()["labels"])
 
 
-# Files
-
-
 @pytest.mark.parametrize("content", [b"", b"not an archive", "truncated", "npy", "pickle"])
 def test_a_bad_npz_file_is_one_line_that_names_it(tmp_path, content):
     path = tmp_path / "file.npz"
@@ -127,34 +104,6 @@ def test_a_bad_npz_file_is_one_line_that_names_it(tmp_path, content):
     with pytest.raises(InputError, match=r"file\.npz") as caught:
         read_npz(path, "x")
     assert "\n" not in str(caught.value)
-
-
-def write_tar(path, members):
-    with tarfile.open(path, "w:gz") as archive:
-        for member, content in members:
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-
-@pytest.mark.parametrize("name", ["../out.txt", "top/../../out.txt"])
-def test_a_member_outside_the_folder_is_refused(tmp_path, name):
-    write_tar(tmp_path / "archive", [(tarfile.TarInfo("top/a.txt"), b"a"), (tarfile.TarInfo(name), b"bad")])
-    with pytest.raises(InputError, match="outside"):
-        unpack_tar(tmp_path / "archive", tmp_path / "some" / "folder")
-    assert not list(tmp_path.rglob("out.txt"))
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_a_link_out_of_the_folder_or_a_device_is_refused(tmp_path, kind):
-    member = tarfile.TarInfo("link")
-    member.type, member.linkname = kind, "/etc/passwd"
-    write_tar(tmp_path / "archive", [(member, b"")])
-    with pytest.raises(InputError, match="cannot unpack"):
-        unpack_tar(tmp_path / "archive", tmp_path / "folder")
-    assert not (tmp_path / "folder" / "link").exists()
-
-
-# Downloads
 
 
 class Server:
@@ -198,8 +147,9 @@ def server(monkeypatch):
     server.http.server_close()
 
 
-def test_a_file_is_fetched_once_and_then_found(store, server):
-    path = fetch(server.remote, progress=False)
+def test_a_file_is_fetched_once_and_then_found(store, server, capsys):
+    path = fetch(server.remote)
+    assert capsys.readouterr().err == f"fetching toy/file.gz from {server.url}\n"
     assert path == store.cache / "downloads" / "toy" / "file.gz"
     assert path.read_bytes() == CONTENT
     assert fetch(server.remote, progress=False) == path
@@ -239,16 +189,6 @@ def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, serve
     with pytest.raises(InputError, match=f"{path} is damaged"):
         fetch(server.remote)
     assert server.requests == []
-
-
-def test_progress_is_a_line_without_a_terminal_and_a_bar_with_one(store, server, capsys, monkeypatch):
-    path = fetch(server.remote)
-    assert capsys.readouterr().err == f"fetching toy/file.gz from {server.url}\n"
-    path.unlink()
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    fetch(server.remote)
-    assert "256.0/256.0 kB" in capsys.readouterr().err
 
 
 def test_every_remote_has_urls_and_a_checksum_of_the_right_length():

@@ -10,7 +10,7 @@ from ptn.data.voxelize import _points, parse_mesh, read_mesh, read_voxels, voxel
 from ptn.errors import InputError
 
 ndimage = pytest.importorskip("scipy.ndimage")
-pytest.importorskip("trimesh")
+trimesh = pytest.importorskip("trimesh")
 
 # The faces of a box whose corner 4a + 2b + c lies at (a, b, c).
 BOX_FACES = np.array(
@@ -80,13 +80,6 @@ def test_a_cube_fills_its_box():
     np.testing.assert_array_equal(surface, expected & ~inside)
 
 
-def test_a_tall_shape_is_limited_by_its_height():
-    grid = voxelize(*box(1, 1, 10))
-    x, y, z = (np.flatnonzero(grid.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1)))
-    assert (z[0], z[-1]) == (1, 31)  # -15 and 15 from the middle, floor(coordinate + 16)
-    assert (x[0], x[-1]) == (y[0], y[-1]) == (14, 17)  # ±1.5
-
-
 @pytest.mark.parametrize("size", [32, 64])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31))
@@ -115,14 +108,6 @@ def test_orientation_order_and_duplicates_of_faces_do_not_matter(seed):
     changed = rng.permuted(np.concatenate([faces, faces[::2]]), axis=1)
     np.testing.assert_array_equal(
         voxelize(vertices, rng.permutation(changed), size=64), voxelize(vertices, faces, size=64)
-    )
-
-
-def test_an_open_box_has_no_inside():
-    vertices, faces = box(1, 1, 1)
-    lid = (vertices[faces][..., 2] == 1).all(axis=1)
-    np.testing.assert_array_equal(
-        voxelize(vertices, faces[~lid], size=64, occupancy="solid"), voxelize(vertices, faces[~lid], size=64)
     )
 
 
@@ -193,19 +178,6 @@ def test_real_meshes_agree_with_the_packed_voxels(real_data):
 VERTICES = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 3.0]]
 FACES = [[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]]
 OFF = "OFF\n4 4 6\n0 0 0\n1 0 0\n0 2 0\n0 0 3e0\n3 0 2 1\n3 0 1 3\n3 1 2 3\n3 2 0 3\n"
-OBJ = "v 0 0 0\nv 1 0 0\nv 0 2 0\nv 0 0 3\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 3 1 4\n"
-PLY = (
-    "ply\nformat ascii 1.0\nelement vertex 4\nproperty float x\nproperty float y\nproperty float z\n"
-    "element face 4\nproperty list uchar int vertex_indices\nend_header\n"
-    "0 0 0\n1 0 0\n0 2 0\n0 0 3\n3 0 2 1\n3 0 1 3\n3 1 2 3\n3 2 0 3\n"
-)
-STL = "solid tetrahedron\n" + "".join(
-    "facet normal 0 0 0\nouter loop\n"
-    + "".join(f"vertex {' '.join(map(str, VERTICES[corner]))}\n" for corner in face)
-    + "endloop\nendfacet\n"
-    for face in FACES
-)
-STL += "endsolid tetrahedron\n"
 
 
 def triangles(mesh):
@@ -213,12 +185,11 @@ def triangles(mesh):
     return vertices[faces].tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("a.off", OFF), ("a.obj", OBJ), ("a.ply", PLY), ("a.stl", STL), ("A.OFF", OFF)]
-)
-def test_every_format_gives_the_same_triangles(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    vertices, faces = read_mesh(tmp_path / name)
+@pytest.mark.parametrize("suffix", [".off", ".obj", ".ply", ".stl", ".OFF"])
+def test_every_format_gives_the_same_triangles(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    trimesh.Trimesh(VERTICES, FACES, process=False).export(path, file_type=suffix[1:].lower())
+    vertices, faces = read_mesh(path)
     assert (vertices.dtype, faces.dtype) == (np.float64, np.int64)
     assert triangles((vertices, faces)) == np.array(VERTICES)[FACES].tolist()
 
