@@ -232,8 +232,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
-for module in (figures, bench, release):
-    module.register(app)
+for command in (figures.figures, bench.bench, release.release):
+    app.command()(command)
 
 if __name__ == "__main__":
     main(commands=app)

@@ -30,10 +30,6 @@ Runs = Mapping[tuple[int, int], Sequence[Record]]
 """Finished runs of a recipe by test-time augmentation, (rotations, origins); the released seed comes first."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command("release")(release)
-
-
 def release(
     runs: Annotated[
         list[str], typer.Argument(help="Folders of runs, or weights files.", metavar="RUN", show_default=False)

@@ -58,10 +58,8 @@ def render(report: Report, figure: Path | None = None) -> str:
     heading = f"## {_TITLES[report.suite]}: {report.machine['device']}"
     lines = [heading, "", about, "", _describe(report.machine), ""]
     if figure is not None:
-        lines += [
-            f"![Milliseconds against batch, image size and angles, on logarithmic axes](images/{figure.name})",
-            "",
-        ]
+        alternative = "Milliseconds against batch, image size and angles, on logarithmic axes"
+        lines += [f"![{alternative}](images/{figure.name})", ""]
     if report.rows:
         lines += [*_table(report.rows), ""]
     if any(row.name.endswith("CUDA graph") for row in report.rows):
@@ -77,17 +75,15 @@ def render(report: Report, figure: Path | None = None) -> str:
 def _describe(machine: dict[str, Any]) -> str:
     formats = {"system": "{}", "python": "Python {}", "torch": "torch {}", "git": "commit {}", "date": "{:.10}"}
     formats |= {"spin_count": "GOMP_SPINCOUNT={}", "load": "load average {:.1f} before"}
-    return (
-        ", ".join(text.format(machine[key]) for key, text in formats.items() if machine.get(key) is not None) + "."
-    )
+    known = [text.format(machine[key]) for key, text in formats.items() if machine.get(key) is not None]
+    return f"{', '.join(known)}."
 
 
 def _table(rows: list[Row]) -> list[str]:
     compared = any(row.peer for row in rows)
     measured = any(row.ours_mib is not None for row in rows)
-    headings = ["", "ours, ms", *(["peer", "peer, ms", "ratio"] if compared else [])]
-    headings += ["MiB, ours / peer"] if measured else []
-    lines = [_line(headings), "|" + "|".join("---" if text in ("", "peer") else "---:" for text in headings) + "|"]
+    headings = ["", "ours, ms"] + ["peer", "peer, ms", "ratio"] * compared + ["MiB, ours / peer"] * measured
+    lines = [headings, ["---" if text in ("", "peer") else "---:" for text in headings]]
     previous = None
     for row in rows:
         cells = ["", ""] if row.name == previous else [row.name, _number(row.ours_ms)]
@@ -95,13 +91,9 @@ def _table(rows: list[Row]) -> list[str]:
             cells += [row.peer or "", _number(row.peer_ms), f"**{_number(row.ratio)}**" if row.peer else ""]
         if measured:
             cells.append("" if row.ours_mib is None else f"{_number(row.ours_mib)} / {_number(row.peer_mib)}")
-        lines.append(_line(cells))
+        lines.append(cells)
         previous = row.name
-    return lines
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _number(value: float | None) -> str:

@@ -35,10 +35,10 @@ def need(module: str, install: str = "ptn[bench]") -> Any:
         raise PeerMissing(f"{module.partition('.')[0]} is not installed: pip install '{install}'") from error
 
 
-def grid_sample(size: tuple[int, int], grid: PolarGrid, device: torch.device) -> Sampler:
-    """`F.grid_sample` on points that are computed in each call from precomputed offsets."""
-    height, width = size
-    x, y = grid.offsets_px(size, device=device)
+def grid_sample(grid: PolarGrid, images: Tensor) -> Sampler:
+    """`F.grid_sample` for images like these, on points that are computed in each call from precomputed offsets."""
+    height, width = images.shape[-2:]
+    x, y = grid.offsets_px((height, width), device=images.device)
     offsets = torch.stack((x * (2 / width), y * (2 / height)), dim=-1)
 
     def sample(images: Tensor, origin: Tensor) -> Tensor:
@@ -48,10 +48,11 @@ def grid_sample(size: tuple[int, int], grid: PolarGrid, device: torch.device) ->
     return sample
 
 
-def kornia_remap(size: tuple[int, int], grid: PolarGrid, device: torch.device) -> Sampler:
+def kornia_remap(grid: PolarGrid, images: Tensor) -> Sampler:
     """kornia's `remap` with maps that are computed in each call from precomputed offsets."""
     remap = need("kornia").geometry.transform.remap
-    dx, dy = grid.offsets_px(size, device=device)
+    size = (images.shape[-2], images.shape[-1])
+    dx, dy = grid.offsets_px(size, device=images.device)
 
     def sample(images: Tensor, origin: Tensor) -> Tensor:
         x, y = origin_px(origin, size).unbind(dim=1)
@@ -65,47 +66,43 @@ def opencv_remap(images: Tensor, origin: Tensor, grid: PolarGrid, *, build_maps:
     """OpenCV's `remap` in a loop over images, with maps computed in each call or precomputed."""
     cv2 = need("cv2")
     cv2.setNumThreads(torch.get_num_threads())
-    size = (images.shape[-2], images.shape[-1])
-    dx, dy = (offset.numpy() for offset in grid.offsets_px(size))
-    maps = [(dx + x, dy + y) for x, y in origin_px(origin, size).cpu().numpy()]
+    pixels, centers = _on_cpu(images, origin)
+    dx, dy = (offset.numpy() for offset in grid.offsets_px((images.shape[-2], images.shape[-1])))
+    maps = [(dx + x, dy + y) for x, y in centers]
 
-    def sample(image: Any, x: float, y: float, index: int, out: Any) -> None:
-        map_x, map_y = (dx + x, dy + y) if build_maps else maps[index]
-        cv2.remap(image, map_x, map_y, cv2.INTER_LINEAR, out, cv2.BORDER_CONSTANT, 0)
+    def work() -> NDArray[np.float32]:
+        polar = np.empty((len(pixels), grid.angles, grid.radii), np.float32)
+        for index, (x, y) in enumerate(centers):
+            map_x, map_y = (dx + x, dy + y) if build_maps else maps[index]
+            cv2.remap(pixels[index], map_x, map_y, cv2.INTER_LINEAR, polar[index], cv2.BORDER_CONSTANT, 0)
+        return polar
 
-    return _loop(images, origin, grid, sample)
+    return work
 
 
 def skimage_warp_polar(images: Tensor, origin: Tensor, grid: PolarGrid) -> Work:
     """scikit-image's `warp_polar` in a loop over images, with its own logarithmic law."""
     warp_polar = need("skimage.transform").warp_polar
-    options = {
-        "radius": grid.outer_radius((images.shape[-2], images.shape[-1])),
-        "output_shape": (grid.angles, grid.radii),
-        "scaling": "log",
-        "order": 1,
-    }
-
-    def sample(image: Any, x: float, y: float, index: int, out: Any) -> None:
-        out[:] = warp_polar(image, (y, x), **options)
-
-    return _loop(images, origin, grid, sample)
-
-
-def _loop(images: Tensor, origin: Tensor, grid: PolarGrid, sample: Callable[..., object]) -> Work:
-    """Returns a loop of `sample(image, x, y, index, out)` over images of one channel, on a CPU."""
-    if images.device.type != "cpu":
-        raise PeerMissing("it runs on CPUs only")
-    pixels = images[:, 0].numpy()
-    origins = origin_px(origin, (images.shape[-2], images.shape[-1])).tolist()
+    pixels, centers = _on_cpu(images, origin)
+    radius = grid.outer_radius((images.shape[-2], images.shape[-1]))
+    shape = (grid.angles, grid.radii)
 
     def work() -> NDArray[np.float32]:
-        polar = np.empty((len(pixels), grid.angles, grid.radii), np.float32)
-        for index, (x, y) in enumerate(origins):
-            sample(pixels[index], x, y, index, polar[index])
-        return polar
+        return np.stack(
+            [
+                warp_polar(image, (y, x), radius=radius, output_shape=shape, scaling="log", order=1)
+                for image, (x, y) in zip(pixels, centers, strict=True)
+            ]
+        )
 
     return work
+
+
+def _on_cpu(images: Tensor, origin: Tensor) -> tuple[NDArray[np.float32], list[list[float]]]:
+    """Returns images of one channel (N, H, W) and their origins in pixels."""
+    if images.device.type != "cpu":
+        raise PeerMissing("it runs on CPUs only")
+    return images[:, 0].numpy(), origin_px(origin, (images.shape[-2], images.shape[-1])).tolist()
 
 
 class SteerableNetwork(nn.Module):
@@ -131,12 +128,6 @@ class SteerableNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(self.wrap(images, self.input_type)).tensor.flatten(1))
-
-
-def escnn_builder() -> Work:
-    """Returns the constructor of `SteerableNetwork`, if escnn is installed."""
-    need("escnn.nn", "escnn")
-    return SteerableNetwork
 
 
 def escnn_step(batch: int, device: torch.device) -> Work:

@@ -3,9 +3,11 @@
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,10 +30,10 @@ class Row:
 
     name: str
     ours_ms: float
-    peer: str | None
-    peer_ms: float | None
-    ratio: float | None
-    device: str
+    peer: str | None = None
+    peer_ms: float | None = None
+    ratio: float | None = None
+    device: str = ""
     ours_quartiles_ms: tuple[float, float] | None = None
     peer_quartiles_ms: tuple[float, float] | None = None
     rounds: int = 1
@@ -53,14 +55,13 @@ class Report:
 class Bench:
     """Measures on one device and collects the results."""
 
-    def __init__(self, device: torch.device, effort: Effort | None = None) -> None:
+    def __init__(self, device: torch.device, effort: Effort) -> None:
         self.device = device
-        self.effort = effort or Effort()
+        self.effort = effort
         self.rows: list[Row] = []
         self.skipped: list[dict[str, str]] = []
         self.details: dict[str, Any] = {}
-        self.on_row: Callable[[Row], None] = lambda row: None
-        self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        self.load = os.getloadavg()[0]
 
     def compare(
         self,
@@ -79,11 +80,11 @@ class Bench:
         contenders = {"": ours} | self.present(name, peers)
         effort = effort or self.effort
         times = time_together(contenders, effort)
-        peaks = {who: peak_mib(work, self.device) for who, work in contenders.items()} if memory else {}
-        if not graph or self.device.type != "cuda":
-            self._add_all(name, times, peaks)
+        on_gpu = self.device.type == "cuda"
+        peaks = {who: peak_mib(work, self.device) for who, work in contenders.items()} if memory and on_gpu else {}
+        self.add(f"{name}, eager calls" if graph and on_gpu else name, times, peaks)
+        if not (graph and on_gpu):
             return
-        self._add_all(f"{name}, eager calls", times, peaks)
         graphs = {}
         for who, work in contenders.items():
             try:
@@ -92,10 +93,10 @@ class Bench:
                 if not who:
                     raise
                 self.skip(f"{name}, CUDA graph", who, f"it cannot be captured: {str(error).splitlines()[0]}")
-        self._add_all(f"{name}, CUDA graph", time_together(graphs, effort, calls=CALLS_IN_GRAPH), {})
+        self.add(f"{name}, CUDA graph", time_together(graphs, effort, calls=CALLS_IN_GRAPH))
 
     def present(self, name: str, peers: Mapping[str, Callable[[], Work]]) -> dict[str, Work]:
-        """Returns the peers that can take part; the others are noted as skipped."""
+        """Returns the peers that can take part, and notes the others as skipped."""
         contenders = {}
         for peer, make in peers.items():
             try:
@@ -105,54 +106,48 @@ class Bench:
         return contenders
 
     def skip(self, name: str, peer: str, reason: str) -> None:
-        """Notes that a peer was skipped."""
         note = {"name": name, "peer": peer, "reason": reason}
         if note not in self.skipped:
             self.skipped.append(note)
 
-    def _add_all(self, name: str, times: Mapping[str, Timing], peaks: Mapping[str, float | None]) -> None:
-        ours, *others = times
-        if not others:
-            self.add(name, times[ours], ours_mib=peaks.get(ours))
-        for peer in others:
-            self.add(name, times[ours], peer, times[peer], peaks.get(ours), peaks.get(peer))
-
     def add(
-        self,
-        name: str,
-        ours: Timing,
-        peer: str | None = None,
-        theirs: Timing | None = None,
-        ours_mib: float | None = None,
-        peer_mib: float | None = None,
+        self, name: str, times: Mapping[str, Timing], peaks: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """Adds a row."""
-        row = Row(
+        """Adds a row for each peer, or one without a peer, and prints it to standard error; our key is ""."""
+        ours = times[""]
+        alone = Row(
             name=name,
             ours_ms=ours.ms,
-            peer=peer,
-            peer_ms=None if theirs is None else theirs.ms,
-            ratio=None if theirs is None else round(theirs.ms / ours.ms, 2),
             device=describe_device(self.device),
             ours_quartiles_ms=ours.quartiles,
-            peer_quartiles_ms=None if theirs is None else theirs.quartiles,
             rounds=ours.rounds,
-            ours_mib=ours_mib,
-            peer_mib=peer_mib,
+            ours_mib=peaks.get(""),
         )
-        self.rows.append(row)
-        self.on_row(row)
+        beside = [
+            replace(
+                alone,
+                peer=peer,
+                peer_ms=theirs.ms,
+                ratio=round(theirs.ms / ours.ms, 2),
+                peer_quartiles_ms=theirs.quartiles,
+                peer_mib=peaks.get(peer),
+            )
+            for peer, theirs in times.items()
+            if peer
+        ]
+        for row in beside or [alone]:
+            self.rows.append(row)
+            versus = f", {row.ratio:g}× as fast as {row.peer}" if row.peer else ""
+            print(f"{name}: {row.ours_ms:g} ms{versus}", file=sys.stderr)
 
     def report(self, suite: str) -> Report:
         """Returns all results so far, with hardware, versions and commit."""
         machine = {
             "kind": self.device.type,
             "device": describe_device(self.device),
-            "cpu": describe_device(torch.device("cpu")),
             "system": platform.system(),
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "spin_count": os.environ.get("GOMP_SPINCOUNT"),
             "load": self.load,
             "git": git_commit(),

@@ -38,16 +38,14 @@ TORCH_PEERS: dict[str, Callable[..., Sampler]] = {
     "F.grid_sample, grid built": peers.grid_sample,
     "kornia remap, maps built": peers.kornia_remap,
 }
+_OPENCV = "OpenCV remap, maps built"
 IMAGE_PEERS: dict[str, Callable[..., Work]] = {
-    "OpenCV remap, maps built": partial(peers.opencv_remap, build_maps=True),
+    _OPENCV: partial(peers.opencv_remap, build_maps=True),
     "OpenCV remap, maps given": partial(peers.opencv_remap, build_maps=False),
     "scikit-image warp_polar": peers.skimage_warp_polar,
 }
 STEP_RECIPE = "rotmnist/ptn_b/paper+"
 MODELNET40_SHAPES = 9843
-
-
-# --- sampling
 
 
 def sampling(
@@ -64,56 +62,49 @@ def sampling(
     a loop, `warp_polar` with a radial law of its own.
     """
     for shape in (images, maps):
-        _forward(bench, shape)
-        _backward(bench, shape, to_images=False)
-        _backward(bench, shape, to_images=True)
-    pixels, origin, grid = make_inputs(images, bench.device)
+        _compare_samplers(bench, shape, "forward")
+        _compare_samplers(bench, shape, "forward + backward to the origin", to_origin=True)
+        both = {"to_origin": True, "to_images": True}
+        _compare_samplers(bench, shape, "forward + backward to image and origin", **both)
+    rivals: dict[str, Callable[[], Work]]
     if bench.device.type == "cpu":
-        name = "OpenCV remap, maps built"
-        rivals = {name: partial(IMAGE_PEERS[name], pixels, origin, grid)}
-        with busy_processes(busy), torch.inference_mode():
-            title = f"{_title(images)}, forward, {busy} busy processes in the background"
-            bench.compare(title, partial(polar_sample, pixels, origin, grid), rivals)
+        pixels, origin, grid = make_inputs(images, bench.device)
+        title = f"{_title(images)}, forward, {busy} busy processes in the background"
+        rivals = {_OPENCV: partial(IMAGE_PEERS[_OPENCV], pixels, origin, grid)}
     else:
         pixels, origin, grid = make_inputs(large, bench.device)
+        title = f"{_title(large)}, forward"
         target = torch.empty_like(pixels)
-        copy: dict[str, Callable[[], Work]] = {"a copy of the images": lambda: partial(target.copy_, pixels)}
-        with torch.inference_mode():
-            title = f"{_title(large)}, forward"
-            bench.compare(title, partial(polar_sample, pixels, origin, grid), copy, graph=True)
+        rivals = {"a copy of the images": lambda: partial(target.copy_, pixels)}
+        busy = 0
+    with busy_processes(busy), torch.inference_mode():
+        bench.compare(title, partial(polar_sample, pixels, origin, grid), rivals, graph=True)
 
 
-def _forward(bench: Bench, shape: Shape) -> None:
-    images, origin, grid = make_inputs(shape, bench.device)
-
-    def peer(make: Callable[..., Sampler]) -> Work:
-        return partial(make(tuple(images.shape[-2:]), grid, images.device), images, origin)
-
-    rivals = {name: partial(peer, make) for name, make in TORCH_PEERS.items()}
-    if shape[1] == 1:
-        rivals |= {name: partial(make, images, origin, grid) for name, make in IMAGE_PEERS.items()}
-    with torch.inference_mode():
-        ours = partial(polar_sample, images, origin, grid)
-        bench.compare(f"{_title(shape)}, forward", ours, rivals, memory=True, graph=True)
-
-
-def _backward(bench: Bench, shape: Shape, *, to_images: bool) -> None:
+def _compare_samplers(
+    bench: Bench, shape: Shape, title: str, *, to_origin: bool = False, to_images: bool = False
+) -> None:
+    """Compares forward passes, or with `to_origin` or `to_images` forward and backward passes."""
     images, origin, grid = make_inputs(shape, bench.device)
     images.requires_grad_(to_images)
-    origin.requires_grad_()
-    inputs = [images, origin] if to_images else [origin]
+    origin.requires_grad_(to_origin)
+    inputs = [tensor for tensor in (images, origin) if tensor.requires_grad]
     grad_output = torch.rand(*images.shape[:2], grid.angles, grid.radii, device=bench.device)
 
-    def step(sample: Sampler) -> Work:
+    def work(sample: Sampler) -> Work:
+        if not inputs:
+            return partial(sample, images, origin)
         return lambda: torch.autograd.grad(sample(images, origin), inputs, grad_output)
 
     def peer(make: Callable[..., Sampler]) -> Work:
-        return step(make(tuple(images.shape[-2:]), grid, images.device))
+        return work(make(grid, images))
 
     rivals = {name: partial(peer, make) for name, make in TORCH_PEERS.items()}
-    target = "image and origin" if to_images else "the origin"
-    ours = step(lambda images, origin: polar_sample(images, origin, grid))
-    bench.compare(f"{_title(shape)}, forward + backward to {target}", ours, rivals, memory=True, graph=True)
+    if shape[1] == 1 and not inputs:
+        rivals |= {name: partial(make, images, origin, grid) for name, make in IMAGE_PEERS.items()}
+    with torch.inference_mode(not inputs):
+        ours = work(lambda images, origin: polar_sample(images, origin, grid))
+        bench.compare(f"{_title(shape)}, {title}", ours, rivals, memory=True, graph=True)
 
 
 def make_inputs(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor, PolarGrid]:
@@ -128,9 +119,6 @@ def make_inputs(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor, Pol
 def _title(shape: Shape) -> str:
     count, channels, size = shape
     return f"polar_sample {count}×{channels}×{size}×{size}"
-
-
-# --- inference
 
 
 def inference(bench: Bench, *, sizes: Sequence[int] = (28, 96), batches: Sequence[int] = (256, 1)) -> None:
@@ -161,9 +149,6 @@ def run_onnx(model: Model, images: Tensor) -> Work:
         return partial(OnnxModel(Path(folder) / "model.onnx"), images)
 
 
-# --- training
-
-
 def training(bench: Bench, *, batch: int = 200, small_batch: int = 16) -> None:
     """Times a step of the recipe rotmnist/ptn_b/paper+ in float32: batch, rotation, loss, gradients, optimizer.
 
@@ -173,11 +158,9 @@ def training(bench: Bench, *, batch: int = 200, small_batch: int = 16) -> None:
     title = "PTN-B training step, {} images of 28×28"
     loop = {"eager loop": partial(eager_step, batch, bench.device)}
     bench.compare(title.format(batch), trainer_step(batch, bench.device), loop)
-    few = Effort(seconds=0, rounds=min(3, bench.effort.rounds))  # escnn takes seconds
+    few = Effort(seconds=0, rounds=min(3, bench.effort.rounds))  # a step of escnn takes seconds
     step = {peers.ESCNN: partial(peers.escnn_step, small_batch, bench.device)}
     bench.compare(title.format(small_batch), trainer_step(small_batch, bench.device), step, effort=few)
-    builder = {peers.ESCNN: peers.escnn_builder}
-    bench.compare("PTN-B construction", partial(create_model, "ptn_b"), builder, effort=few)
 
 
 def random_digits(count: int) -> Dataset:
@@ -222,9 +205,6 @@ def eager_step(batch: int, device: torch.device) -> Work:
         optimizer.step()
 
     return work
-
-
-# --- fleet and voxels: whole epochs
 
 
 def fleet(
@@ -281,13 +261,11 @@ def _compare_epochs(
         together = runs if bench.device.type == "cuda" else 1  # a CPU trains one run at a time
         return summarize([1000 * (end - start) / together for start, end in pairwise(ends)])
 
-    if bench.device.type == "cuda":
-        bench.add(title, measure(fused=True), "the same, not fused", measure(fused=False))
-    else:
-        bench.add(title, measure(fused=False))
-
-
-# --- scaling
+    on_gpu = bench.device.type == "cuda"
+    times = {"": measure(fused=on_gpu)}
+    if on_gpu:
+        times["the same, not fused"] = measure(fused=False)
+    bench.add(title, times)
 
 
 def scaling(
@@ -323,7 +301,7 @@ def _scaled_sampling(bench: Bench, batch: int, size: int, angles: int) -> dict[s
     remap = {"OpenCV remap": partial(peers.opencv_remap, images, origin, grid, build_maps=True)}
     return {
         "ptn": partial(polar_sample, images, origin, grid),
-        "F.grid_sample": partial(peers.grid_sample((size, size), grid, bench.device), images, origin),
+        "F.grid_sample": partial(peers.grid_sample(grid, images), images, origin),
         **bench.present("polar_sample", remap),
     }
 

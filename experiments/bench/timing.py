@@ -78,10 +78,8 @@ def capture(work: Work, device: torch.device) -> Work:
     return graph.replay
 
 
-def peak_mib(work: Work, device: torch.device) -> float | None:
-    """Returns the memory that torch allocates during one call at its peak, in MiB; None on a CPU."""
-    if device.type != "cuda":
-        return None
+def peak_mib(work: Work, device: torch.device) -> float:
+    """Returns the GPU memory that torch allocates during one call at its peak, in MiB."""
     work()
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)

@@ -24,11 +24,6 @@ FIGURES = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command `figures`."""
-    app.command("figures")(figures)
-
-
 def figures(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help=f"{', '.join(FIGURES)}.", show_default="all")

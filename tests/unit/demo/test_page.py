@@ -239,10 +239,10 @@ def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
     [(b"\x89PNG\r\n\x1a\n and more", "not an image that this browser can read"), (None, "nothing to see in it")],
     ids=["corrupt", "blank"],
 )
-def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_move(page, content, message):
+def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_image(page, content, message):
     drop(page, "file.png", content or image_file("white"))
     page.locator("#message", has_text=message).wait_for()
-    answered(page, lambda: page.click("#reset"))
+    answered(page, page.locator("#digits button").first.click)
     assert page.locator("#message").is_hidden()
 
 
