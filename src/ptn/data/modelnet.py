@@ -27,7 +27,7 @@ from torch import Tensor
 from ..errors import InputError
 from .dataset import VoxelDataset, subset
 from .store import LOG, cached, find, fingerprint, missing, read_npz, sha256_of_file
-from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill_packed, parse_mesh, voxelize_packed
+from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill, parse_mesh, voxelize_packed
 
 Progress = Callable[[int, int], None]
 
@@ -41,7 +41,6 @@ SPLITS: Mapping[int, Mapping[str, int]] = {
     10: {"train": 3592, "valid": 399, "test": 908},
 }
 _PACKED_ARRAYS = {("surface", 32): "surf", ("solid", 32): "solid", ("surface", 64): "surf64"}
-_FILL_CHUNK = 64
 
 
 def load_modelnet(
@@ -146,16 +145,20 @@ def _fill_all(path: Path, rows: NDArray[np.intp], split: str, progress: Progress
     def build() -> dict[str, Tensor]:
         surface = _read_grids(path, "surf64", rows, FINE)
         LOG.info("filling %d shapes of %s", len(surface), path)
-        filled: list[NDArray[np.uint8]] = []
+        solid = torch.empty_like(surface)
         with ThreadPoolExecutor() as pool:
-            for chunk in pool.map(fill_packed, (chunk.numpy() for chunk in surface.split(_FILL_CHUNK))):
-                filled.append(chunk)
+            for row, bits in enumerate(pool.map(_fill_packed, surface.numpy())):
+                solid[row] = torch.from_numpy(bits)
                 if progress is not None:
-                    progress(min(len(filled) * _FILL_CHUNK, len(surface)), len(surface))
-        return {"surface64": surface, "solid64": torch.from_numpy(np.concatenate(filled))}
+                    progress(row + 1, len(surface))
+        return {"surface64": surface, "solid64": solid}
 
     sha256 = fingerprint(file=sha256_of_file(path), split=split, voxelizer=VOXELIZER_VERSION)
     return cached(f"modelnet40-{split}-filled", sha256, build)
+
+
+def _fill_packed(surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.packbits(fill(np.unpackbits(surface).view(np.bool_).reshape(FINE, FINE, FINE)))
 
 
 def _load_meshes(

@@ -30,7 +30,7 @@ from ..config import check
 from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
-from .store import MissingDataError, cached, find, fingerprint, first_line, missing, read_npz, sha256_of_file
+from .store import cached, find, fingerprint, first_line, missing, read_npz, sha256_of_file
 
 TILE = 48
 CROP = 32
@@ -144,11 +144,6 @@ def _find_source(split: str, *, with_context: bool) -> Source:
         atlases = sorted(labels.parent.glob(f"{split}_[0-9][0-9].jpg"))
         return "context tiles", _sha256_of_files([*atlases, labels]), partial(read_atlases, atlases, labels)
     name = ("rotsvhn" if with_context else "svhn") + ("-extra" if split == "extra" else "")
-    if crops:
-        raise MissingDataError(
-            f"{crops} lacks the surroundings of the digits, which rotated SVHN and size {TILE} need: "
-            f"get svhn/{split}.tar.gz with: ptn data fetch {name}"
-        )
     first = f"svhn/{split}_labels.npz" if with_context else f"svhn/{split}_32x32.mat"
     raise missing(name, f"svhn/{split}.tar.gz", first)
 

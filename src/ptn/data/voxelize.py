@@ -72,8 +72,10 @@ def _voxelize(vertices: ArrayLike, faces: ArrayLike) -> dict[str, Grid]:
         voxels[(x * FINE + y) * FINE + z] = True
     surface = voxels.reshape(FINE, FINE, FINE)
     solid = fill(surface)
-    halves = {"surface32": halve_surface(surface), "solid32": halve_solid(surface, solid)}
-    return halves | {"surface64": surface, "solid64": solid}
+    eighths = (32, 2, 32, 2, 32, 2)
+    surface32 = surface.reshape(eighths).any(axis=(1, 3, 5))
+    solid32 = (solid.reshape(eighths).sum(axis=(1, 3, 5)) >= 4) | surface32
+    return {"surface32": surface32, "solid32": solid32, "surface64": surface, "solid64": solid}
 
 
 def check_grid_size(size: int) -> None:
@@ -84,27 +86,6 @@ def fill(surface: Grid) -> Grid:
     """Return all voxels that are not connected to the corner through faces of empty voxels."""
     regions, _ = optional_module("scipy.ndimage").label(~surface)
     return np.asarray(regions != regions[0, 0, 0])
-
-
-def fill_packed(surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Apply `fill` to packed 64³ surfaces: (N, 64³/8) -> (N, 64³/8)."""
-    grids = (np.unpackbits(bits).view(np.bool_).reshape(FINE, FINE, FINE) for bits in surface)
-    return np.stack([np.packbits(fill(grid)) for grid in grids])
-
-
-def halve_surface(surface: Grid) -> Grid:
-    """Pool by two: voxels with any of their eight parts set, (X, Y, Z) -> (X/2, Y/2, Z/2)."""
-    return np.asarray(_eighths(surface).any(axis=(1, 3, 5)))
-
-
-def halve_solid(surface: Grid, solid: Grid) -> Grid:
-    """Pool by two: voxels at least half solid, and those of the surface, (X, Y, Z) -> (X/2, Y/2, Z/2)."""
-    return np.asarray((_eighths(solid).sum(axis=(1, 3, 5)) >= 4) | halve_surface(surface))
-
-
-def _eighths(grid: Grid) -> Grid:
-    x, y, z = (side // 2 for side in grid.shape)
-    return grid.reshape(x, 2, y, 2, z, 2)
 
 
 def _place(vertices: NDArray[np.float64], faces: NDArray[np.integer]) -> NDArray[np.float64]:
