@@ -210,7 +210,7 @@ def draw_quickstart(
         accuracies = (*network.accuracies, network.accuracies[0])
         axis.plot((*angles, 360), accuracies, color=color, marker=marker, markersize=4, label=label)
     lowest = min(value for network in networks for value in network.accuracies)
-    _angle_axis(axis)
+    angle_axis(axis)
     axis.set(ylim=(10 * math.floor((lowest - 3) / 10), 100.5), xlabel="rotation about the center of the image")
     axis.set_ylabel("accuracy (%)")
     axis.legend(frameon=False, fontsize=10, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
@@ -228,7 +228,8 @@ def _label_log_polar(axes: Any) -> None:
     axes.set_xlabel("radius →", fontsize=9)
 
 
-def _angle_axis(axes: Any) -> None:
+def angle_axis(axes: Any) -> None:
+    """Makes the x axis one of angles from 0° to 360°, with faint grid lines."""
     faint_grid(axes)
     axes.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
     axes.set_xlim(-4, 364)
@@ -351,7 +352,7 @@ def _draw_audit_curves(figure: Any, audit: "Audit", kinds: Sequence[Any]) -> Non
         faint_grid(axes)
         axes.set_xlabel(_AUDIT_LABELS[kind])
         if kind == "rotation" and amounts[-1] - amounts[0] > 180:
-            _angle_axis(axes)
+            angle_axis(axes)
             if amounts[0] == 0 and amounts[-1] < 360:
                 points, amounts = (*points, points[0]), [*amounts, 360.0]
             axes.set_xlabel("rotation, inside a disc")

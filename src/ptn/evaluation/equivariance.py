@@ -26,6 +26,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _TRANSFORMERS = (PolarTransformer, CylindricalTransformer, SpatialTransformer)
 _BATCH = 16  # all feature maps of a batch are in memory
 _MAX_SKEW = 1.5  # ratio of the strides along the two axes of a feature map of the image
+_REQUIRED = "it must run once for an image, and return a vector or a map of the image"
 _KERNEL_REACH = 2  # pixels on either side of a sample that bicubic interpolation reads
 
 
@@ -112,10 +113,11 @@ def equivariance_error(
     transforms = [Transform.of(kind, float(amount)) for kind, values in amounts.items() for amount in values]
     with inferring(layer_or_model):
         output = layer_or_model(images[:1])
-    if problem := _problem(output):
-        raise InputError(f"the output cannot be compared: {problem}")
-    relation, grid = ("polar", None) if polar else _relation("", dict(layer_or_model.named_modules()), [""])
-    layer = _Layer(OUTPUT, tuple(output.shape[1:]), relation if output.dim() > 2 else "invariant", grid)
+    layer = _describe("", output, dict(layer_or_model.named_modules()), [""])
+    if layer is None:
+        raise InputError(f"the output cannot be compared: {_REQUIRED}")
+    relation = "polar" if polar and layer.relation == "image" else layer.relation
+    layer = replace(layer, name=OUTPUT, relation=relation)
     result: dict[str, dict[float, float]] = {}
     for error in _measure(layer_or_model, images, transforms, [layer], "polar" if polar else "image"):
         result.setdefault(error.kind, {})[error.amount] = math.nan if error.error is None else error.error
@@ -264,41 +266,28 @@ def _choose_layers(model: nn.Module, images: Tensor, names: Sequence[str] | None
     calls: list[tuple[str, Any]] = []
     with inferring(model), _hooked(modules, lambda name, output: calls.append((name, output))):
         logits = model(images[:2])
+    maps = {name for name, output in calls if isinstance(output, Tensor) and output.dim() > 3}
+    chosen = set(_blocks(model, maps) if names is None else names)
     order, outputs = [name for name, _ in calls], dict(calls)
+    layers = {name: _describe(name, outputs[name], modules, order) for name in outputs if name in chosen}
+    for name, layer in layers.items():
+        if layer is not None and layer.relation == "image" and not _covers(outputs[name], images):
+            layers[name] = None
     for name in names or ():
         if name not in modules:
             raise unknown_name("layer", name, modules)
-        if name not in outputs:
-            raise InputError(f"the layer {name} cannot be compared: it does not run")
-    maps = {name for name, output in calls if isinstance(output, Tensor) and output.dim() > 3}
-    chosen = set(_blocks(model, maps) if names is None else names)
-    layers = []
-    for name, output in outputs.items():
-        if name not in chosen:
-            continue
-        problem = _problem(output, calls=order.count(name))
-        relation: Relation = "invariant"
-        grid = None
-        if problem is None and output.dim() > 2:
-            relation, grid = _relation(name, modules, order)
-            if relation == "image" and not _covers(output, images):
-                problem = f"its output {tuple(output.shape[1:])} is not a map of the image"
-        if problem is None and (names is not None or output.dim() > 2):
-            layers.append(_Layer(name, tuple(output.shape[1:]), relation, grid))
-        elif problem is not None and names is not None:
-            raise InputError(f"the layer {name} cannot be compared: {problem}")
-    return [*layers, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
+        if layers.get(name) is None:
+            raise InputError(f"the layer {name} cannot be compared: {_REQUIRED}")
+    found = [layer for layer in layers.values() if layer and (names is not None or len(layer.shape) > 1)]
+    return [*found, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
 
 
-def _problem(output: Any, *, calls: int = 1) -> str | None:
-    """Returns why a layer's output cannot be compared, or None."""
-    if calls > 1:
-        return f"it runs {calls} times for an image"
-    if not isinstance(output, Tensor):
-        return f"it returns a {type(output).__name__}, not a tensor"
-    if output.dim() not in (2, 4, 5):
-        return f"its output {tuple(output.shape[1:])} is neither a map nor a vector"
-    return None
+def _describe(name: str, output: Any, modules: dict[str, nn.Module], order: list[str]) -> _Layer | None:
+    """Returns how the output of a layer relates to the image, or None if it cannot be compared."""
+    if not isinstance(output, Tensor) or output.dim() not in (2, 4, 5) or order.count(name) > 1:
+        return None
+    relation, grid = _relation(name, modules, order) if output.dim() > 2 else ("invariant", None)
+    return _Layer(name, tuple(output.shape[1:]), relation, grid)
 
 
 def _covers(output: Tensor, images: Tensor) -> bool:

@@ -155,15 +155,8 @@ class Awkward(nn.Module):
 
 def test_layers_by_name():
     images = sample_images((1, 24, 24), 2)
-    reasons = {
-        "conv": "2 times",
-        "unused": "does not run",
-        "tokens": "neither a map nor a vector",
-        "strip": "not a map of the image",
-        "con": "did you mean 'conv'",
-    }
-    for name, reason in reasons.items():
-        with pytest.raises(ptn.InputError, match=reason):
+    for name in ("conv", "unused", "tokens", "strip", "con"):
+        with pytest.raises(ptn.InputError, match="did you mean 'conv'" if name == "con" else "cannot be compared"):
             layer_errors(Awkward(), images, [QUARTER], names=[name])
     assert [error.layer for error in layer_errors(Awkward(), images, [QUARTER])] == [OUTPUT]
     model = ptn.create_model("ptn_s", image_size=24)
