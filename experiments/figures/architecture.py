@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, ORANGE, ink, mark_origin, save
 from ptn.geometry import origin_px
 from ptn.layers import ConvBlock, ResidualBlock, WrapConv2d, normalize_heatmap
-from ptn.models import Explanation, PolarNetwork, count_parameters
+from ptn.models import PolarNetwork, count_parameters
 
 _SIDE = 17.0  # of the image, in units of the figure; feature maps have the same scale
 _UPPER, _LOWER = 13.0, -10.0  # y of the origin predictor and of the classifier
@@ -25,21 +24,12 @@ number of channels (above)."""
 Shape = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Trace:
-    """Results of a network for an image, and the shapes (C, h, w) of the outputs of its blocks."""
+def trace(model: PolarNetwork, image: Tensor) -> tuple[list[Shape], list[Shape], Any]:
+    """Runs a network with a learned origin on `image` (C, H, W) in [0, 1].
 
-    image: Tensor
-    predictor: tuple[Shape, ...]
-    classifier: tuple[Shape, ...]
-    wraps: bool
-    seen: Explanation
-
-
-def trace(model: PolarNetwork, image: Tensor) -> Trace:
-    """Runs a network with a learned origin on `image` (C, H, W) in [0, 1] and records the shapes."""
-    predictor = model.transformer.predictor
-    assert isinstance(predictor, nn.Module)
+    Returns the shapes (C, h, w) of the outputs of the blocks of predictor and classifier, and the explanation.
+    """
+    predictor: Any = model.transformer.predictor
     shapes: tuple[list[Shape], list[Shape]] = ([], [])
     hooks = [
         block.register_forward_hook(lambda _, __, out, into=into: into.append(tuple(out.shape[1:])))
@@ -47,43 +37,36 @@ def trace(model: PolarNetwork, image: Tensor) -> Trace:
         for block in part.modules()
         if isinstance(block, ConvBlock | ResidualBlock)
     ]
-    try:
-        seen = model.explain(image[None])
-    finally:
-        for hook in hooks:
-            hook.remove()
-    wraps = any(isinstance(module, WrapConv2d) for module in model.classifier.modules())
-    return Trace(image, tuple(shapes[0]), tuple(shapes[1]), wraps, seen)
+    seen = model.explain(image[None])
+    for hook in hooks:
+        hook.remove()
+    return *shapes, seen
 
 
 def draw(model: PolarNetwork, image: Tensor, path: Path, *, title: str) -> None:
     """Draws `model` applied to `image` (C, H, W) in [0, 1]."""
     from matplotlib.figure import Figure
 
-    traced = trace(model, image)
     figure = Figure(figsize=(13, 5.1), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
     axes.set_aspect("equal")
-    right = _draw_flow(axes, traced, model.classes)
+    right = _draw_flow(axes, model, image)
     axes.set(xlim=(-2, right), ylim=(-23, 25))
     figure.suptitle(f"{title}: {count_parameters(model):,} parameters", fontsize=12)
     save(figure, path)
 
 
-def _draw_flow(axes: Any, traced: Trace, classes: Sequence[str] | None) -> float:
+def _draw_flow(axes: Any, model: PolarNetwork, image: Tensor) -> float:
     """Draws everything from left to right and returns the right edge."""
-    seen = traced.seen
-    assert seen.origins is not None
-    assert seen.heatmaps is not None
-    assert seen.polar_images is not None
-    height, width = traced.image.shape[-2:]
+    predictor, classifier, seen = trace(model, image)
+    height, width = image.shape[-2:]
     unit = _SIDE / max(height, width)
-    _picture(axes, traced.image, (0, _LOWER), unit, f"image\n{width} × {height}")
+    _picture(axes, image, (0, _LOWER), unit, f"image\n{width} × {height}")
     center = width * unit / 2
     _arrow(axes, (center, _LOWER + height * unit / 2 + 0.5), (center, _UPPER), (21, _UPPER))
-    heading = f"origin predictor, {len(traced.predictor)} blocks"
-    x = _blocks(axes, traced.predictor, (22, _UPPER), unit, ORANGE, heading, 9.4)
+    heading = f"origin predictor, {len(predictor)} blocks"
+    x = _blocks(axes, predictor, (22, _UPPER), unit, ORANGE, heading, 9.4)
     _arrow(axes, (x, _UPPER), (x + 3.2, _UPPER))
 
     heatmap = normalize_heatmap(seen.heatmaps[0])
@@ -111,12 +94,12 @@ def _draw_flow(axes: Any, traced: Trace, classes: Sequence[str] | None) -> float
     x += radii * scale
     _arrow(axes, (x + 0.5, _LOWER), (x + 4, _LOWER))
     x += 4.8
-    wraps = ", periodic in the angle" if traced.wraps else ""
     axes.text(x, _UPPER + 9.6, _LEGEND, fontsize=9, va="top")
-    heading = f"classifier, {len(traced.classifier)} blocks{wraps}"
-    x = _blocks(axes, traced.classifier, (x, _LOWER), unit, BLUE, heading, 12.6)
+    wraps = any(isinstance(module, WrapConv2d) for module in model.classifier.modules())
+    heading = f"classifier, {len(classifier)} blocks{', periodic in the angle' * wraps}"
+    x = _blocks(axes, classifier, (x, _LOWER), unit, BLUE, heading, 12.6)
     _arrow(axes, (x, _LOWER), (x + 4, _LOWER))
-    return _probabilities(axes, seen.logits[0].softmax(dim=0), classes, x + 5)
+    return _probabilities(axes, seen.logits[0].softmax(dim=0), model.classes, x + 5)
 
 
 def _blocks(

@@ -3,25 +3,20 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptn.errors import InputError
-from ptn.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, faint_grid, save
+from ptn.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, angle_axis, faint_grid, save
 from ptn.training.records import Record
 
 from ..recipes import is_outdated
 from ..tables import newest
-from .panels import angle_axis
 
 _COLORS, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY), "osD^vP"
-# Above this ratio of the largest to the smallest value, an axis has ticks at powers of ten only.
-_WIDE_RANGE = 300
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """Accuracy in % at each angle, the mean over `n` seeds."""
 
     degrees: tuple[float, ...]
@@ -58,17 +53,6 @@ AZIMUTH_PANELS: Panels = {
 }
 
 
-def draw_angles(records: Sequence[Record], path: Path) -> None:
-    """Draws the accuracy on SVHN against the rotation of the test images."""
-    _draw_panels(ANGLE_PANELS, records, "angle", path, ("test digits rotated by", "accuracy (%)"))
-
-
-def draw_azimuth(records: Sequence[Record], path: Path) -> None:
-    """Draws the accuracy on ModelNet40 against the azimuth of the test shapes."""
-    labels = ("test shapes rotated about z by", "instance accuracy (%)")
-    _draw_panels(AZIMUTH_PANELS, records, "azimuth", path, labels)
-
-
 def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve | None:
     """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`, None without runs."""
     matching = (one for one in records if one.recipe == recipe and f"{metric}_accuracy" in one.metrics)
@@ -82,10 +66,8 @@ def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve | N
     return Curve(degrees, tuple(map(statistics.fmean, accuracy)), len(runs))
 
 
-def _draw_panels(
-    panels: Panels, records: Sequence[Record], metric: str, path: Path, labels: tuple[str, str]
-) -> None:
-    """Draws panels with common axes, without curves that have no records."""
+def draw(panels: Panels, records: Sequence[Record], metric: str, path: Path, labels: tuple[str, str]) -> None:
+    """Draws panels with common axes, labeled (x, y), without curves that have no records."""
     from matplotlib.figure import Figure
 
     recipes = [recipe for panel in panels.values() for recipe in panel.values()]
@@ -98,24 +80,20 @@ def _draw_panels(
     lowest = min(min(curve.accuracy) for curve in curves.values())
     for axes, (heading, panel) in zip(grid.flat, panels.items(), strict=True):
         for index, (title, recipe) in enumerate(panel.items()):
-            if recipe in curves:
-                _plot(axes, title, curves[recipe], index)
+            if recipe not in curves:
+                continue
+            degrees, accuracy, n = curves[recipe]
+            label = f"{title} (mean {statistics.fmean(accuracy):.1f}%, {n} seed{'s' * (n > 1)})"
+            style = {"markersize": 4, "label": label, "color": _COLORS[index], "marker": _MARKERS[index]}
+            axes.plot((*degrees, degrees[0] + 360), (*accuracy, accuracy[0]), **style)
         axes.set_title(heading, fontsize=10)
         axes.set_xlabel(labels[0])
         axes.set_ylim(10 * math.floor((lowest - 3) / 10), 100.5)
         angle_axis(axes)
-        faint_grid(axes)
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     for axes in grid[:, 0]:
         axes.set_ylabel(labels[1])
     save(figure, path)
-
-
-def _plot(axes: Any, title: str, curve: Curve, index: int) -> None:
-    seeds = "1 seed" if curve.n == 1 else f"{curve.n} seeds"
-    label = f"{title} (mean {statistics.fmean(curve.accuracy):.1f}%, {seeds})"
-    closed = (*curve.degrees, curve.degrees[0] + 360), (*curve.accuracy, curve.accuracy[0])
-    axes.plot(*closed, markersize=4, label=label, color=_COLORS[index], marker=_MARKERS[index])
 
 
 def draw_cost(curves: Sequence[Mapping[str, Any]], path: Path, *, title: str) -> None:
@@ -133,6 +111,8 @@ def draw_cost(curves: Sequence[Mapping[str, Any]], path: Path, *, title: str) ->
 
 
 def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
+    from matplotlib.ticker import StrMethodFormatter
+
     start = curve["start"]
     for index, (name, milliseconds) in enumerate(curve["ms"].items()):
         style = {"marker": "os^D"[index], "color": (GREEN, VERMILION, SKY, PURPLE)[index], "label": name}
@@ -140,8 +120,7 @@ def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(curve["at"], [str(value) for value in curve["at"]])
-    ticks = log_ticks([value for values in curve["ms"].values() for value in values])
-    axes.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.minorticks_off()
     axes.tick_params(labelsize=9)
     fixed = {"batch": f"{start['size']}² pixels", "image size": f"batch {start['batch']}"}
@@ -151,14 +130,3 @@ def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
     axes.set_title(curve["what"], fontsize=10)
     faint_grid(axes)
     axes.legend(fontsize=8, frameon=False)
-
-
-def log_ticks(values: Sequence[float]) -> list[float]:
-    """Returns round numbers (1, 10, 100 or 1, 2, 5, 10) that enclose positive `values`."""
-    lowest, highest = min(values), max(values)
-    decades = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
-    steps = (1, 2, 5) if highest / lowest < _WIDE_RANGE else (1,)
-    ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
-    first = max(tick for tick in ticks if tick <= lowest)
-    last = min(tick for tick in ticks if tick >= highest)
-    return [tick for tick in ticks if first <= tick <= last]

@@ -23,13 +23,12 @@ _LIGHT = np.array((-0.4, -0.7, 0.6))
 
 
 class Rotated(NamedTuple):
-    """A shape rotated about z by each of `degrees`, and the shifts of its cylindrical images."""
+    """A shape rotated about z by several angles, and the shifts of its cylindrical images."""
 
-    degrees: tuple[float, ...]
     volumes: Tensor  # (K, X, Y, Z)
     cylinders: Tensor  # (K, angles, radii, Z)
-    measured: tuple[float, ...]  # shift along the angle against the first, in columns
-    theory: tuple[float, ...]
+    measured: list[float]  # shift along the angle against the first, in columns
+    theory: list[float]
 
 
 def rotate(volume: Tensor, degrees: Sequence[float] = ROTATIONS) -> Rotated:
@@ -41,9 +40,7 @@ def rotate(volume: Tensor, degrees: Sequence[float] = ROTATIONS) -> Rotated:
     cylinders = cylindrical_sample(volumes, torch.zeros(count, 2, dtype=torch.float64), grid)[:, 0]
     theory = torch.tensor([(angle / 360 * grid.angles, 0.0) for angle in degrees], dtype=torch.float64)
     measured = shifts_from_first(cylinders.permute(0, 3, 1, 2), theory)
-    return Rotated(
-        tuple(degrees), volumes[:, 0], cylinders, tuple(measured[:, 0].tolist()), tuple(theory[:, 0].tolist())
-    )
+    return Rotated(volumes[:, 0], cylinders, measured[:, 0].tolist(), theory[:, 0].tolist())
 
 
 def unroll(cylinder: Tensor) -> Tensor:
@@ -78,22 +75,20 @@ def render(volume: Tensor) -> NDArray[np.float64]:
     return picture
 
 
-def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Rotated]:
-    """Draws `shapes`, names with solid volumes (size, size, size), and returns what was measured."""
+def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> None:
+    """Draws `shapes`, names with solid volumes (size, size, size)."""
     from matplotlib.figure import Figure
 
     columns = len(ROTATIONS)
     figure = Figure(figsize=(2.1 * columns, 3.5 * len(shapes) + 1.4), layout="constrained")
     ratios = {"height_ratios": (2, 1) * len(shapes), "hspace": 0.06}
     axes = figure.subplots(2 * len(shapes), columns, squeeze=False, gridspec_kw=ratios)
-    results = []
     for index, (name, volume) in enumerate(shapes):
         rotated = rotate(volume)
-        results.append(rotated)
         upper, lower = axes[2 * index], axes[2 * index + 1]
         landmark = int(rotated.cylinders[0].sum(dim=(1, 2)).argmax())
         margin = round(0.2 * len(volume) * _PIXELS)
-        for column, degrees in enumerate(rotated.degrees):
+        for column, degrees in enumerate(ROTATIONS):
             picture = render(rotated.volumes[column].float())[margin:-margin, margin:-margin]
             show(upper[column], torch.from_numpy(picture), f"rotated {degrees:g}°")
             upper[column].spines[:].set_visible(False)
@@ -111,4 +106,3 @@ def draw(shapes: Sequence[tuple[str, Tensor]], path: Path) -> list[Rotated]:
     explain_shift_lines(figure)
     figure.suptitle("A rotation about the vertical axis shifts the cylindrical image along the angle", fontsize=11)
     save(figure, path)
-    return results

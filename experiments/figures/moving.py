@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from torch import Tensor
 
 from ptn.figures import GREEN, mark_origin
 from ptn.files import atomic_path
-from ptn.geometry import PolarGrid, Similarity, origin_px, similarity_warp
-from ptn.layers import PolarTransformer
-from ptn.models import Explanation, PolarNetwork
+from ptn.geometry import Similarity, origin_px, similarity_warp
+from ptn.models import PolarNetwork
 
 from .panels import label_rows, polar_landmarks, show
 
@@ -30,18 +28,8 @@ _SMALL, _LARGE = 0.85, 1.2
 _MILLISECONDS = 150
 
 
-@dataclass(frozen=True)
-class Frames:
-    """The frames of the animation: the part that each belongs to, poses, images (K, 1, H, W), and results."""
-
-    kinds: tuple[str, ...]
-    pose: Similarity
-    images: Tensor
-    seen: Explanation
-
-
-def poses(unit: float = 1.0) -> tuple[tuple[str, ...], Similarity]:
-    """Returns the part and the pose of each frame; `unit` scales lengths. Every part ends where it begins."""
+def poses() -> tuple[list[str], Tensor, Tensor, Tensor]:
+    """Returns the part, rotation, scale and shift in pixels of each frame. Every part ends where it begins."""
     kinds, rotation, scale, shift = [], [], [], []
     for kind, count in STEPS.items():
         for step in range(count):
@@ -51,42 +39,42 @@ def poses(unit: float = 1.0) -> tuple[tuple[str, ...], Similarity]:
             rotation.append(phase if kind == "rotate" else 0.0)
             scale.append(_SMALL * (_LARGE / _SMALL) ** swing if kind == "grow" else _SMALL)
             shift.append((7 * math.sin(phase), 6 * math.sin(2 * phase)) if kind == "move" else (0.0, 0.0))
-    fields = [torch.tensor(values, dtype=torch.float64) for values in (rotation, scale, shift)]
-    return tuple(kinds), Similarity(fields[0], unit * fields[1], unit * fields[2])
-
-
-def make_frames(digit: Tensor, model: PolarNetwork) -> Frames:
-    """Returns `digit` (28, 28) in [0, 1] in every pose, as `model`, a polar network for gray images, sees it."""
-    size = (model.input_shape[1], model.input_shape[2])
-    kinds, pose = poses(min(size) / SIZE)
-    copies = digit.double().expand(len(kinds), 1, *digit.shape)
-    images = similarity_warp(copies, pose, size=size, mode="bicubic").clamp(0, 1).float()
-    return Frames(kinds, pose, images, model.explain(images))
+    rotations, scales, shifts = (torch.tensor(values, dtype=torch.float64) for values in (rotation, scale, shift))
+    return kinds, rotations, scales, shifts
 
 
 def draw(digit: Tensor, model: PolarNetwork, path: Path) -> None:
-    """Writes the animation as a looping WebP."""
-    first, *others = _render(make_frames(digit, model), model)
+    """Writes the animation of `digit` (28, 28) in [0, 1] as a looping WebP; `model` takes gray images."""
+    first, *others = _render(digit, model)
     options = {"duration": _MILLISECONDS, "loop": 0, "quality": 45, "method": 6, "minimize_size": True}
     with atomic_path(path) as temporary:
         first.save(temporary, "WEBP", save_all=True, append_images=others, **options)
 
 
-def _render(frames: Frames, model: PolarNetwork) -> Iterator[Any]:
+def _render(digit: Tensor, model: PolarNetwork) -> Iterator[Any]:
     """Yields each frame as a PIL image."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
-    assert isinstance(model.transformer, PolarTransformer)
-    seen, grid = frames.seen, model.transformer.grid
-    assert seen.origins is not None
-    assert seen.polar_images is not None
-    size = (frames.images.shape[2], frames.images.shape[3])
+    size = (model.input_shape[1], model.input_shape[2])
+    unit = min(size) / SIZE
+    kinds, rotation, scale, shift = poses()
+    copies = digit.double().expand(len(kinds), 1, *digit.shape)
+    pose = Similarity(rotation, unit * scale, unit * shift)
+    images = similarity_warp(copies, pose, size=size, mode="bicubic").clamp(0, 1).float()
+    seen: Any = model.explain(images)
+    # Rows and columns where theory puts the landmarks of the first frame.
+    grid: Any = model.transformer.grid
+    row, edge = polar_landmarks(seen.polar_images[0, 0])
+    rows = (row + rotation / (2 * math.pi) * grid.angles) % grid.angles
+    radius = grid.radius_at(torch.tensor(edge, dtype=torch.float64), size)
+    columns = grid.column_at(radius * scale / scale[0], size)
+
     figure = Figure(figsize=(5.6, 3.3), layout="constrained")
     canvas: Any = FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    show(left, frames.images[0])
+    show(left, images[0])
     show(right, seen.polar_images[0])
     for axes in (left, right):
         axes.images[0].set_interpolation("bilinear")
@@ -97,31 +85,17 @@ def _render(frames: Frames, model: PolarNetwork) -> Iterator[Any]:
     left.set_xlabel("prediction", fontsize=9)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout of the first frame is kept
-    first_landmarks = polar_landmarks(seen.polar_images[0, 0])
-    for index, kind in enumerate(frames.kinds):
-        left.images[0].set_data(frames.images[index, 0].numpy())
+    for index, kind in enumerate(kinds):
+        left.images[0].set_data(images[index, 0].numpy())
         right.images[0].set_data(seen.polar_images[index, 0].numpy())
         x, y = origin_px(seen.origins[index], size).tolist()
         for mark in marks:
             mark.set_data([x], [y])
-        row, column = _shifted(first_landmarks, frames.pose, index, grid, size)
-        row_line.set(ydata=[row, row], visible=kind == "rotate")
-        column_line.set(xdata=[column, column], visible=kind == "grow")
+        row_line.set(ydata=[rows[index]] * 2, visible=kind == "rotate")
+        column_line.set(xdata=[columns[index]] * 2, visible=kind == "grow")
         title.set_text(_TITLES[kind])
         probability, label = seen.logits[index].softmax(dim=0).max(dim=0)
         name = model.classes[int(label)] if model.classes else str(int(label))
         left.set_xlabel(f"prediction: {name} ({float(probability):.0%})", fontsize=9)
         canvas.draw()
         yield Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
-
-
-def _shifted(
-    landmarks: tuple[int, int], pose: Similarity, index: int, grid: PolarGrid, size: tuple[int, int]
-) -> tuple[float, float]:
-    """Returns the row and column where theory puts the landmarks of the first frame."""
-    assert isinstance(pose.rotation, Tensor)
-    assert isinstance(pose.scale, Tensor)
-    row, edge = landmarks
-    rotated = row + float(pose.rotation[index]) / (2 * math.pi) * grid.angles
-    radius = grid.radius_at(torch.tensor(edge, dtype=torch.float64), size) * pose.scale[index] / pose.scale[0]
-    return rotated % grid.angles, float(grid.column_at(radius, size))

@@ -10,16 +10,9 @@ from torch import Tensor
 from ptn.figures import GREEN, HEATMAP_CMAP, SKY, VERMILION, YELLOW, mark_origin
 from ptn.geometry import measure_shift, origin_px
 from ptn.layers import normalize_heatmap
-from ptn.models import Explanation
 
 LIGHT_GREEN = "#00c08b"
 """A green that is visible on black and on a heatmap."""
-
-
-def bare(axes: Iterable[Any]) -> None:
-    """Removes the ticks of each axes object."""
-    for each in axes:
-        each.set(xticks=[], yticks=[])
 
 
 def show(
@@ -31,7 +24,7 @@ def show(
     values = values.permute(1, 2, 0).clamp(0, 1) if values.dim() == 3 else values
     axes.imshow(values.numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1])
     axes.set_title(title, fontsize=9)
-    bare([axes])
+    axes.set(xticks=[], yticks=[])
 
 
 def show_signed(axes: Any, values: Tensor, title: str = "", limit: float | None = None) -> None:
@@ -55,35 +48,25 @@ def label_rows(axes: Any, labels: Iterable[str]) -> None:
     """Labels the first column of a grid of axes; "log-polar" rows name the direction of the angle, too."""
     for row, label in zip(axes, labels, strict=True):
         polar = label.startswith("log-polar")
-        row[0].set_ylabel(
-            f"{label}\n← angle" if polar else label, fontsize=9
-        )  # the arrow is rotated: it points down
+        # The label is rotated: the arrow points down.
+        row[0].set_ylabel(f"{label}\n← angle" if polar else label, fontsize=9)
         if polar:
             row[0].set_xlabel("radius →", fontsize=9)
-
-
-def angle_axis(axes: Any) -> None:
-    """Makes the x axis one of angles from 0° to 360°."""
-    axes.set_xlim(-4, 364)
-    axes.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
 
 
 def draw_explanations(
     figure: Any,
     images: Tensor,
-    seen: Explanation,
+    seen: Any,
     labels: Tensor,
     classes: tuple[str, ...],
     centers: Tensor | None = None,
 ) -> None:
     """Draws images (N, C, H, W) with origins, heatmaps and log-polar images, one column per image.
 
-    The title is the predicted class, in red with the true one where they differ. True centers (N, 2) in [-1, 1] are
-    marked by circles.
+    `seen` is the model's explanation. The title is the predicted class, in red with the true one where they differ.
+    True centers (N, 2) in [-1, 1] are marked by circles.
     """
-    assert seen.origins is not None
-    assert seen.heatmaps is not None
-    assert seen.polar_images is not None
     size = (images.shape[-2], images.shape[-1])
     origins, predictions = origin_px(seen.origins, size).tolist(), seen.logits.argmax(dim=1).tolist()
     axes = figure.subplots(3, len(images), squeeze=False)

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ptn.figures import BLUE, GREEN, VERMILION, faint_grid, mark_origin, save
+from ptn.figures import BLUE, GREEN, VERMILION, angle_axis, mark_origin, save
 from ptn.geometry import PolarGrid, Similarity, measure_shift, polar_sample, similarity_warp, wrap_pad
 
-from .panels import angle_axis, label_rows, show, show_signed
+from .panels import label_rows, show, show_signed
 
 SIZE = 96
 POSE = Similarity(rotation=math.pi / 4, scale=1.2)
@@ -126,19 +126,16 @@ def _on_canvas(digit: Tensor, pose: Similarity | None = None) -> Tensor:
     return similarity_warp(digit.double()[None, None], placed, size=(SIZE, SIZE), mode="bicubic").clamp(0, 1)[0, 0]
 
 
-def draw(digit: Tensor, path: Path) -> tuple[OrbitResponse, list[MapResponse]]:
-    """Draws the figure for `digit` (H, W) in [0, 1] and returns what it shows."""
+def draw(digit: Tensor, path: Path) -> None:
+    """Draws the figure for `digit` (H, W) in [0, 1]."""
     from matplotlib.figure import Figure
 
     kernels = [Filter.random(seed) for seed in range(FILTERS)]
-    orbit = respond_to_orbit(digit, kernels[0])
-    maps = [respond_everywhere(digit, kernel) for kernel in kernels]
     figure = Figure(figsize=(9.6, 10), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.42))
-    _draw_orbit(parts[0], orbit)
-    _draw_maps(parts[1], maps)
+    _draw_orbit(parts[0], respond_to_orbit(digit, kernels[0]))
+    _draw_maps(parts[1], [respond_everywhere(digit, kernel) for kernel in kernels])
     save(figure, path)
-    return orbit, maps
 
 
 def _draw_orbit(figure: Any, response: OrbitResponse) -> None:
@@ -172,7 +169,6 @@ def _draw_orbit(figure: Any, response: OrbitResponse) -> None:
     curves.set_ylabel("inner product with the image", fontsize=9)
     curves.tick_params(labelsize=8)
     curves.legend(frameon=False, fontsize=9, loc="lower left", ncols=2)
-    faint_grid(curves)
     figure.suptitle("Rotating the image shifts its responses to a rotated filter by the same angle", fontsize=11)
 
 
@@ -206,10 +202,8 @@ def _draw_maps(figure: Any, responses: list[MapResponse]) -> None:
     label_rows(axes[1:], ("image", f"rotated {math.degrees(POSE.rotation):g}°, scaled {POSE.scale:g}×"))
     axes[2, 1].set_ylabel("← angle", fontsize=9)
     axes[2, 1].set_xlabel("radius →", fontsize=9)
-    figure.suptitle(
-        "Rotating and scaling the image shifts the map of its responses along angle and radius",
-        fontsize=11,
-    )
+    title = "Rotating and scaling the image shifts the map of its responses along angle and radius"
+    figure.suptitle(title, fontsize=11)
 
 
 def _peak(responses: Tensor) -> tuple[int, int]:

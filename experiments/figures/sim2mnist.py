@@ -17,7 +17,6 @@ from ptn.data import Dataset
 from ptn.demo.inspect import distinct_channels
 from ptn.figures import HEATMAP_CMAP, YELLOW, mark_origin, save
 from ptn.geometry import Similarity, origin_px, similarity_warp
-from ptn.layers import PolarTransformer
 from ptn.models import PolarNetwork
 
 from .panels import LIGHT_GREEN, draw_explanations, mark_shift, polar_landmarks, shifts_from_first, show
@@ -78,12 +77,8 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
         torch.tensor([each.shift_px for each in placed]).mul(unit).repeat(count, 1),
     )
     images = similarity_warp(digits.repeat_interleave(ways, dim=0)[:, None], pose, size=(height, width))
-    seen = model.explain(images)
-    assert seen.origins is not None
-    assert seen.polar_images is not None
-    assert seen.feature_maps is not None
-    assert isinstance(model.transformer, PolarTransformer)
-    grid = model.transformer.grid
+    seen: Any = model.explain(images)
+    grid: Any = model.transformer.grid
     log_range = math.log(grid.outer_radius((height, width)) / grid.r_min_px)
     fractions = torch.tensor(
         [(each.rotation / (2 * math.pi), math.log(each.scale) / log_range) for each in TRANSFORMS.values()],
@@ -111,8 +106,8 @@ def _edges(polar: Tensor) -> Tensor:
     return torch.cat((polar.roll(-1, dims=-2) - polar, F.pad(polar.diff(dim=-1), (0, 1))), dim=1)
 
 
-def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, title: str) -> Transformed:
-    """Draws the figure and returns what was measured.
+def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, title: str) -> None:
+    """Draws the figure.
 
     Args:
         test: images with `meta["center"]`; the first of each class is shown.
@@ -121,7 +116,6 @@ def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, titl
     """
     from matplotlib.figure import Figure
 
-    transformed = transform(model, digits)
     figure = Figure(figsize=(11, 9.4), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(3.9, 5.5))
     chosen = torch.stack([(test.labels == label).nonzero()[0, 0] for label in test.labels.unique()])
@@ -130,9 +124,8 @@ def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, titl
     draw_explanations(parts[0], images, model.explain(images), test.labels[chosen], test.classes, centers)
     heading = f"{title} on SIM2MNIST: predictions, origins (green +) and true centers (blue ○)"
     parts[0].suptitle(heading, fontsize=11)
-    _draw_transforms(parts[1], transformed)
+    _draw_transforms(parts[1], transform(model, digits))
     save(figure, path)
-    return transformed
 
 
 def _draw_transforms(figure: Any, transformed: Transformed) -> None:
@@ -162,10 +155,8 @@ def _draw_transforms(figure: Any, transformed: Transformed) -> None:
         grid[0, column].set_title(heading, fontsize=9)
     grid[-1, 1].set_ylabel("← angle", fontsize=9)
     grid[-1, 1].set_xlabel("radius →", fontsize=9)
-    figure.suptitle(
-        "A half turn shifts the last feature maps by half their height, scaling to the right, a move not at all",
-        fontsize=11,
-    )
+    title = "A half turn shifts the last feature maps by half their height, scaling to the right, a move not at all"
+    figure.suptitle(title, fontsize=11)
 
 
 def _describe_shifts(transformed: Transformed, row: int) -> str:

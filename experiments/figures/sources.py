@@ -71,7 +71,8 @@ def cylinder(path: Path) -> None:
 
 
 def azimuth(path: Path) -> None:
-    _curves.draw_azimuth(load_records(), path)
+    labels = ("test shapes rotated about z by", "instance accuracy (%)")
+    _curves.draw(_curves.AZIMUTH_PANELS, load_records(), "azimuth", path, labels)
 
 
 def rotsvhn(path: Path) -> None:
@@ -82,7 +83,7 @@ def rotsvhn(path: Path) -> None:
 
 
 def angles(path: Path) -> None:
-    _curves.draw_angles(load_records(), path)
+    _curves.draw(_curves.ANGLE_PANELS, load_records(), "angle", path, ("test digits rotated by", "accuracy (%)"))
 
 
 def origins(path: Path) -> None:

@@ -75,17 +75,13 @@ def draw_rotsvhn(upright: Dataset, rotated: Dataset, wide: Dataset, shrunk: Data
 def neighbors(dataset: Dataset) -> Tensor:
     """Returns how many digits, 0 to 2, are next to each one in its photograph: int64 (N,)."""
     if "image_id" not in dataset.meta:
-        source = dataset.meta.get("source")
-        raise InputError(f"{dataset.name} from {source} does not say which digits share a photograph")
+        raise InputError(f"this source of {dataset.name} does not say which digits share a photograph")
     same = (dataset.meta["image_id"][1:] == dataset.meta["image_id"][:-1]).long()
     return F.pad(same, (1, 0)) + F.pad(same, (0, 1))
 
 
-def draw_origins(model: PolarNetwork, title: str, digits: Dataset, path: Path) -> dict[str, float]:
-    """Draws predicted origins in test images with several digits, and their distance from the center.
-
-    Returns the median distance in pixels by the number of neighbors.
-    """
+def draw_origins(model: PolarNetwork, title: str, digits: Dataset, path: Path) -> None:
+    """Draws predicted origins in test images with several digits, and their distance from the center."""
     from matplotlib.figure import Figure
 
     count = neighbors(digits)
@@ -97,27 +93,23 @@ def draw_origins(model: PolarNetwork, title: str, digits: Dataset, path: Path) -
     draw_explanations(parts[0], images, seen, digits.labels[chosen], digits.classes)
     some = torch.linspace(0, len(digits) - 1, min(_MEASURED, len(digits))).long()
     distance = origin_offsets_px(model, subset(digits, some)).norm(dim=1)
-    medians = _draw_distances(parts[1], distance, count[some])
+    _draw_distances(parts[1], distance, count[some])
     figure.suptitle(f"Origins of {title} in images with neighboring digits", fontsize=12)
     save(figure, path)
-    return medians
 
 
-def _draw_distances(figure: Any, distance: Tensor, neighbor_count: Tensor) -> dict[str, float]:
-    """Draws the cumulative distribution of distances by the number of neighbors; returns the medians."""
+def _draw_distances(figure: Any, distance: Tensor, neighbor_count: Tensor) -> None:
+    """Draws the cumulative distribution of distances by the number of neighbors."""
     axes = figure.subplots()
     names = ("alone in its photograph", "one neighbor", "two neighbors")
-    medians = {}
     for value, (name, color) in enumerate(zip(names, (BLUE, GREEN, VERMILION), strict=True)):
         ordered = distance[neighbor_count == value].sort().values
         if not len(ordered):
             continue
-        medians[name] = float(ordered.median())
         share = 100 * torch.arange(1, len(ordered) + 1) / len(ordered)
-        label = f"{name}: median {medians[name]:.1f} px ({len(ordered):,} digits)"
+        label = f"{name}: median {ordered.median():.1f} px ({len(ordered):,} digits)"
         axes.plot(ordered.numpy(), share.numpy(), color=color, label=label)
     axes.set(xlim=(0, max(float(distance.quantile(0.995)), 0.1)), ylim=(0, 100), ylabel="digits within it (%)")
     axes.set_xlabel("distance of the origin from the center of the digit's box (pixels)")
     faint_grid(axes)
     axes.legend(frameon=False, fontsize=9, loc="lower right")
-    return medians

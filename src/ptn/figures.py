@@ -235,32 +235,17 @@ def angle_axis(axes: Any) -> None:
     axes.set_xlim(-4, 364)
 
 
-@dataclass(frozen=True)
-class Shift:
-    """Measured and expected shift of a log-polar image, in rows for a rotation and in columns for a dilation."""
-
-    kind: str
-    amount: float
-    measured: float
-    theory: float
-
-    @property
-    def label(self) -> str:
-        return f"rotated {self.amount:g}°" if self.kind == "rotation" else f"enlarged {self.amount:g}×"
-
-    @property
-    def unit(self) -> str:
-        return "rows" if self.kind == "rotation" else "columns"
-
-
 def log_polar_shifts(
     digit: Tensor, kind: str, amounts: Sequence[float], *, size: int = 96
-) -> tuple[Tensor, Tensor, list[Shift]]:
+) -> tuple[Tensor, Tensor, list[tuple[float, float]]]:
     """Returns a digit (H, W) in [0, 1] transformed by each amount, its log-polar images, and their shifts.
 
     Args:
-        kind: "rotation" by degrees or "dilation" by factors; shifts are relative to the first amount.
+        kind: "rotation" by degrees, which shifts rows, or "dilation" by factors, which shifts columns.
         size: of the images and the log-polar images, (K, size, size).
+
+    Returns:
+        Both kinds of images, and the measured and the expected shift of each image relative to the first.
     """
     values = torch.tensor(amounts, dtype=torch.float64)
     pose = Similarity(values.deg2rad(), 2.0) if kind == "rotation" else Similarity(scale=values)
@@ -274,9 +259,9 @@ def log_polar_shifts(
     for amount, (rows, columns) in zip(amounts, measured, strict=True):
         if kind == "rotation":
             theory = (amount - amounts[0]) / 360 * size
-            shifts.append(Shift(kind, amount, rows + size * round((theory - rows) / size), theory))  # modulo 360°
+            shifts.append((rows + size * round((theory - rows) / size), theory))  # modulo 360°
         else:
-            shifts.append(Shift(kind, amount, columns, math.log(amount / amounts[0]) * columns_per_log))
+            shifts.append((columns, math.log(amount / amounts[0]) * columns_per_log))
     return images[:, 0], polar[:, 0], shifts
 
 
@@ -291,20 +276,22 @@ def draw_log_polar(digit: Tensor, path: Path) -> None:
         images, polar, shifts = log_polar_shifts(digit, kind, amounts)
         axes[row, 0].set_ylabel("image", fontsize=9)
         _label_log_polar(axes[row + 1, 0])
-        for column, shift in enumerate(shifts):
+        for column, (measured, theory) in enumerate(shifts):
             upper, lower = axes[row, column], axes[row + 1, column]
             _show(upper, images[column])
             _show(lower, polar[column])
             if kind == "rotation":
                 start = int(polar[0].sum(dim=1).argmax())  # the brightest row
-                line, end = lower.axhline, (start + shift.measured) % len(polar[0])
+                line, end = lower.axhline, (start + measured) % len(polar[0])
+                title, unit = f"rotated {amounts[column]:g}°", "rows"
             else:
                 start = int((polar[0].amax(dim=0) > 0.5).nonzero().max())  # the last bright column
-                line, end = lower.axvline, start + shift.measured
+                line, end = lower.axvline, start + measured
+                title, unit = f"enlarged {amounts[column]:g}×", "columns"
             line(start, color=YELLOW, linewidth=1.6)
             line(end, color=GREEN, linewidth=1.6)
-            upper.set_title(shift.label, fontsize=9)
-            lower.set_title(f"{shift.measured:z.2f} {shift.unit}\ntheory {shift.theory:.2f}", fontsize=8)
+            upper.set_title(title, fontsize=9)
+            lower.set_title(f"{measured:z.2f} {unit}\ntheory {theory:.2f}", fontsize=8)
     explain_shift_lines(figure)
     figure.suptitle("Rotation shifts the log-polar image vertically, dilation horizontally", fontsize=11)
     save(figure, path)

@@ -11,7 +11,7 @@ from torch import nn
 import ptn
 from experiments.figures import FIGURES, architecture, curves, cylinder, moving, panels, responses, sim2mnist, svhn
 from ptn.data import Dataset
-from ptn.geometry import PolarGrid, Similarity
+from ptn.geometry import Similarity
 from ptn.layers import Location
 
 pytest.importorskip("matplotlib", reason="pip install 'ptn[figures]'")
@@ -29,17 +29,11 @@ def digits():
     return torch.stack([images[(labels == label).nonzero()[0, 0]].float() / 255 for label in range(10)])
 
 
-# --- panels
-
-
 def test_shifts_are_resolved_modulo_a_full_rotation():
     polar = torch.rand(1, 1, 16, 16, dtype=torch.float64)
     maps = torch.cat([polar.roll(rows, dims=2) for rows in (0, 4, 12)])
     theory = torch.tensor([[0.0, 0.0], [4.0, 0.0], [-4.0, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(panels.shifts_from_first(maps, theory), theory, atol=1e-3, rtol=0)
-
-
-# --- responses
 
 
 @pytest.mark.parametrize("seed", [0, 5])
@@ -59,14 +53,6 @@ def test_a_rotation_and_a_scaling_shift_the_map_as_theory_says(digits, pose):
         rows, columns = pose.rotation / (2 * math.pi) * 96, 96 * math.log(pose.scale) / math.log(48 * math.sqrt(2))
         assert response.theory == pytest.approx((rows, columns))
         assert response.measured == pytest.approx(response.theory, abs=0.15)
-
-
-def test_a_filter_has_no_response_to_a_constant_image():
-    weights = responses.Filter.random(3).in_polar_image(PolarGrid(96, 96), (96, 96))
-    assert abs(float(weights.sum())) < 0.02 * float(weights.abs().sum())
-
-
-# --- sim2mnist
 
 
 class CenterOfMass(nn.Module):
@@ -109,9 +95,6 @@ def test_transformed_digits_stay_in_view(transformed, digits):
     torch.testing.assert_close(transformed.images.sum(dim=(2, 3)), expected, rtol=0.02, atol=0.0)
 
 
-# --- cylinder
-
-
 def tower(size=24):
     """A flat slab with a tower at +x."""
     volume = torch.zeros(size, size, size)
@@ -122,7 +105,7 @@ def tower(size=24):
 
 def test_a_rotation_about_z_shifts_the_cylindrical_image():
     rotated = cylinder.rotate(tower(), (0, 90, 135, 300))
-    assert rotated.theory == (0, 12, 18, 40)
+    assert rotated.theory == [0, 12, 18, 40]
     assert rotated.measured == pytest.approx(rotated.theory, abs=0.15)
     assert torch.allclose(rotated.cylinders[1], rotated.cylinders[0].roll(12, 0), atol=1e-9)
 
@@ -148,29 +131,19 @@ def test_a_rendered_cube_has_no_holes_and_a_tower_stands_out():
     assert top[1] < top[0] - 20
 
 
-# --- architecture, moving
-
-
 def test_the_architecture_has_the_sizes_of_the_network():
     model = ptn.create_model("ptn_b", image_size=96)
-    traced = architecture.trace(model, torch.rand(1, 96, 96))
-    assert traced.predictor == ((20, 48, 48), (20, 24, 24), (20, 24, 24))
-    assert [shape[0] for shape in traced.classifier] == [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
-    assert traced.wraps
-    assert not architecture.trace(ptn.create_model("ptn_s", wrap=False), torch.rand(1, 28, 28)).wraps
+    predictor, classifier, _ = architecture.trace(model, torch.rand(1, 96, 96))
+    assert predictor == [(20, 48, 48), (20, 24, 24), (20, 24, 24)]
+    assert [shape[0] for shape in classifier] == [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
     assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_every_part_of_the_animation_ends_where_it_begins():
-    kinds, pose = moving.poses()
-    for kind in moving.STEPS:
-        first = kinds.index(kind)
-        assert float(pose.rotation[first]) == 0
-        assert pose.shift_px[first].tolist() == [0, 0]
-        assert float(pose.scale[first]) == pytest.approx(float(pose.scale[0]))
-
-
-# --- SVHN
+    kinds, rotation, scale, shift = moving.poses()
+    for first in map(kinds.index, moving.STEPS):
+        assert (float(rotation[first]), shift[first].tolist()) == (0, [0, 0])
+        assert float(scale[first]) == pytest.approx(float(scale[0]))
 
 
 def house_numbers(count=60, *, size=32, classes=10, **meta):
@@ -195,9 +168,6 @@ def test_neighbors_are_counted_within_a_photograph():
     assert svhn.neighbors(data).tolist() == [1, 2, 1, 0, 1, 1, 0]
 
 
-# --- curves
-
-
 def test_a_curve_is_the_mean_over_the_newest_run_of_each_seed(make_record):
     def record(accuracy, **changes):
         metrics = {"angle_deg": [0, 90, 180, 270], "angle_accuracy": accuracy}
@@ -218,30 +188,12 @@ def test_a_curve_is_the_mean_over_the_newest_run_of_each_seed(make_record):
         curves.mean_curve(records, "svhn/resnet32/paper", "angle")
 
 
-@pytest.mark.parametrize(
-    ("values", "ticks"),
-    [
-        ([0.17, 1.3, 5.8], [0.1, 0.2, 0.5, 1, 2, 5, 10]),
-        ([0.026, 71], [0.01, 0.1, 1, 10, 100]),
-        ([3.0], [2, 5]),
-    ],
-)
-def test_ticks_enclose_the_values(values, ticks):
-    assert curves.log_ticks(values) == ticks
-
-
-# --- drawing
-
-
 def draw_moving(path, digit):
     moving.draw(digit, ptn.create_model("ptn_s", image_size=48), path.with_suffix(".webp"))
 
 
 def draw_origins(path, digit):
-    medians = svhn.draw_origins(
-        ptn.create_model("ptn_s", in_chans=3, image_size=32), "PTN-S", house_numbers(), path
-    )
-    assert medians == pytest.approx({"one neighbor": 0, "two neighbors": 0}, abs=1e-4)  # untrained: the center
+    svhn.draw_origins(ptn.create_model("ptn_s", in_chans=3, image_size=32), "PTN-S", house_numbers(), path)
 
 
 def draw_rotsvhn(path, digit):
@@ -283,9 +235,6 @@ def test_sim2mnist_can_be_drawn(centered_network, digits, tmp_path):
     test = Dataset("sim2mnist", "test", images, torch.arange(10), DIGITS, {"center": centers})
     sim2mnist.draw(centered_network, test, digits, tmp_path / "figure.png", title="PTN-S")
     assert (tmp_path / "figure.png").stat().st_size > 50_000
-
-
-# --- the command
 
 
 @pytest.mark.parametrize("name", ["logpolar", "azimuth", "angles", "cost"])
