@@ -29,8 +29,7 @@ def audit(
     weights: WeightsArgument,
     dataset: DatasetOption = None,
     folder: Annotated[
-        Path | None,
-        typer.Option(help="A folder of images instead: one folder per class, or unlabeled."),
+        Path | None, typer.Option(help="A folder of images instead: one folder per class, or unlabeled.")
     ] = None,
     split: SplitOption = "test",
     count: Annotated[int, typer.Option(min=1, help="Maximal number of images, drawn at random.")] = 1000,
@@ -40,8 +39,7 @@ def audit(
     ] = Path("audit"),
     step: Annotated[float, typer.Option(min=1, help="Degrees between the angles.")] = 10.0,
     layer: Annotated[
-        list[str] | None,
-        typer.Option(help="An inner layer to measure; by default the blocks. Repeatable."),
+        list[str] | None, typer.Option(help="An inner layer to measure; by default the blocks. Repeatable.")
     ] = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",

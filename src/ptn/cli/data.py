@@ -124,8 +124,7 @@ def show_set(
     name: Annotated[str, typer.Argument(help="A name of `ptn data list`.")],
     split: Annotated[str, typer.Option(help="A split of the data set.")] = "test",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File to write; by default NAME-SPLIT.png."),
+        Path | None, typer.Option("--output", "-o", help="File to write; by default NAME-SPLIT.png.")
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 48,
 ) -> None:
@@ -145,10 +144,7 @@ def show_set(
 @group.command("example")
 def write_example(
     name: Annotated[str, typer.Argument(help="coins or textures.")],
-    folder: Annotated[
-        Path | None,
-        typer.Argument(help="A new or empty folder; by default NAME."),
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="A new or empty folder; by default NAME.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of poses and patches.")] = 0,
 ) -> None:
     """Write a folder of synthetic 64×64 images to train on, from photographs that scikit-image includes.

@@ -56,8 +56,7 @@ def _row(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def export(
     weights: WeightsArgument,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File to write, .onnx or .pt2; by default NAME.onnx."),
+        Path | None, typer.Option("--output", "-o", help="File to write, .onnx or .pt2; by default NAME.onnx.")
     ] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Largest accepted difference of the logits.")] = 1e-4,
     dataset: DatasetOption = None,

@@ -21,8 +21,7 @@ _MODEL_HELP = (
 WeightsArgument = Annotated[str, typer.Argument(help=_MODEL_HELP)]
 SeveralWeightsArgument = Annotated[list[str], typer.Argument(help=f"{_MODEL_HELP} Several are an ensemble.")]
 DatasetOption = Annotated[
-    str | None,
-    typer.Option(help="A data set of `ptn data list`; by default that of the training."),
+    str | None, typer.Option(help="A data set of `ptn data list`; by default that of the training.")
 ]
 FolderOption = Annotated[Path | None, typer.Option(help="A folder of images instead, one folder per class.")]
 SplitOption = Annotated[str, typer.Option(help="A split of the data set, or several: train+valid+test.")]

@@ -33,6 +33,8 @@ def quickstart(
 
     from ..config import override
     from ..data import load_dataset
+    from ..data.digits import bundled_digits
+    from ..figures import draw_log_polar
     from ..files import make_folder
     from ..training.session import run_folder
 
@@ -45,7 +47,8 @@ def quickstart(
     finished = _train(recipes, output / "runs")
     _print_errors(finished)
     _draw(finished, test, output / "quickstart.png")
-    _measure_shifts(output / "logpolar.png")
+    images, labels = bundled_digits()
+    draw_log_polar(images[labels == 3][0].float() / 255, output / "logpolar.png")
     weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
     print(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
     print("Next:")
@@ -134,24 +137,3 @@ def stays_inside(images: "Tensor") -> "Tensor":
     from ..evaluation.equivariance import disc
 
     return ~((images > 0) & (disc(images) == 0)).flatten(1).any(dim=1)
-
-
-def _measure_shifts(path: Path) -> None:
-    """Measures how rotation and dilation shift the log-polar images of ten digits, and draws one (Figure 1)."""
-    from ..data.digits import bundled_digits
-    from ..figures import draw_log_polar, log_polar_shifts
-
-    images, labels = bundled_digits()
-    digits = [images[int((labels == label).nonzero()[0])].float() / 255 for label in range(10)]
-    rows = []
-    for kind, amounts in (("rotation", (0.0, 90.0, 200.0)), ("dilation", (1.0, 1.5, 2.4))):
-        by_digit = [log_polar_shifts(digit, kind, amounts)[2] for digit in digits]
-        for shifts in list(zip(*by_digit, strict=True))[1:]:
-            mean = sum(shift.measured for shift in shifts) / len(shifts)
-            worst = max((shift.measured - shift.theory for shift in shifts), key=abs)
-            numbers = (f"{shifts[0].theory:.2f}", f"{mean:.2f}", f"{worst:+.2f}")
-            rows.append((shifts[0].label, shifts[0].unit, *numbers))
-    headings = ("theory", "measured (mean)", "largest error")
-    title = "Shifts of the log-polar images of ten digits (96 × 96)"
-    print_table(title, ("transform", "unit", *headings), rows, right=headings)
-    draw_log_polar(digits[3], path)

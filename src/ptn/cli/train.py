@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 # Options of `python -m experiments train` as well.
 SeedsOption = Annotated[str, typer.Option(help="Seeds, one run each: 0, 0-4 or 0,3,7.")]
 SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable."),
+    list[str] | None, typer.Option("--set", help="Change a setting: optimizer.lr=0.005. Repeatable.")
 ]
 OutputOption = Annotated[Path, typer.Option("--output", "-o", help="Folder for weights and records.")]
 ResultsOption = Annotated[Path | None, typer.Option(help="Append the records to this file, too.")]
@@ -31,14 +30,10 @@ TensorboardOption = Annotated[bool, typer.Option("--tensorboard", help="Write Te
 
 
 def train(
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="Folder of images: DIR/train/CLASS/* or DIR/CLASS/*."),
-    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder of images: DIR/train/CLASS/* or DIR/CLASS/*.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Or a data set of `ptn data list`.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help="A model of `ptn models`, or timm:NAME; by default ptn_b for images."),
+        str | None, typer.Option(help="A model of `ptn models`, or timm:NAME; by default ptn_b for images.")
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=16, help="With --folder: pixels per side; by default 64.")
