@@ -113,10 +113,9 @@ def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> An
     meta = {key: select(value) for key, value in dataset.meta.items()}
     if "sha256" in meta:
         meta["sha256"] = fingerprint(whole=meta["sha256"], rows=rows.tolist())
-    changes: dict[str, Any] = {"split": split or dataset.split, "labels": dataset.labels[rows], "meta": meta}
-    if isinstance(dataset, VoxelDataset):
-        return replace(dataset, packed=dataset.packed[rows], **changes)
-    return replace(dataset, images=dataset.images[rows], **changes)
+    storage = _storage(dataset)
+    images: dict[str, Any] = {storage: getattr(dataset, storage)[rows]}
+    return replace(dataset, split=split or dataset.split, labels=dataset.labels[rows], meta=meta, **images)
 
 
 def hold_out(dataset: AnyDataset, count: int, *, seed: int) -> tuple[AnyDataset, AnyDataset]:
@@ -135,15 +134,15 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
     first = parts[0]
     if len(parts) == 1:
         return first
-    changes: dict[str, Any] = {
-        "split": "+".join(part.split for part in parts),
-        "labels": torch.cat([part.labels for part in parts]),
-        "meta": _join_meta([part.meta for part in parts]),
-    }
-    if isinstance(first, VoxelDataset):
-        packed = torch.cat([part.packed for part in parts if isinstance(part, VoxelDataset)])
-        return replace(first, packed=packed, **changes)
-    return replace(first, images=torch.cat([part.images for part in parts]), **changes)
+    storage = _storage(first)
+    images: dict[str, Any] = {storage: torch.cat([getattr(part, storage) for part in parts])}
+    labels = torch.cat([part.labels for part in parts])
+    split, meta = "+".join(part.split for part in parts), _join_meta([part.meta for part in parts])
+    return replace(first, split=split, labels=labels, meta=meta, **images)
+
+
+def _storage(dataset: Dataset | VoxelDataset) -> str:
+    return "packed" if isinstance(dataset, VoxelDataset) else "images"
 
 
 def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ..files import read_tensors, save_tensors
 LOG = logging.getLogger("ptn")
 
 _TIMEOUT_S = 30.0
+_RETRIES = 2
 
 
 class MissingDataError(InputError):
@@ -194,7 +195,7 @@ def remotes_of(dataset: str) -> tuple[Remote, ...]:
     return REMOTES[source]
 
 
-def fetch(remote: Remote, *, progress: bool = True, retries: int = 2) -> Path:
+def fetch(remote: Remote) -> Path:
     """Return the path of a file, downloaded unless an intact copy is in a data folder.
 
     The mirrors are tried in order. pooch verifies the checksum, moves a complete file into place, and retries.
@@ -206,11 +207,10 @@ def fetch(remote: Remote, *, progress: bool = True, retries: int = 2) -> Path:
         if not pooch.hashes.hash_matches(str(present), remote.checksum):
             raise InputError(f"{present} is damaged (wrong checksum): delete it, then fetch it again")
         return present
-    if progress:
-        print(f"fetching {remote.path} from {remote.urls[0]}", file=sys.stderr)
+    print(f"fetching {remote.path} from {remote.urls[0]}", file=sys.stderr)
     # With another encoding a server may compress the file again, and requests would undo both.
     options = {"timeout": _TIMEOUT_S, "headers": {"Accept-Encoding": "identity"}, "chunk_size": 1 << 16}
-    downloader = pooch.HTTPDownloader(progressbar=progress and sys.stderr.isatty(), **options)
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), **options)
     errors = []
     for url in remote.urls:
         files = pooch.create(
@@ -218,7 +218,7 @@ def fetch(remote: Remote, *, progress: bool = True, retries: int = 2) -> Path:
             base_url="",
             registry={remote.path: remote.checksum},
             urls={remote.path: url},
-            retry_if_failed=retries,
+            retry_if_failed=_RETRIES,
         )
         try:
             return Path(files.fetch(remote.path, downloader=downloader))

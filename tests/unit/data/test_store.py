@@ -152,7 +152,7 @@ def test_a_file_is_fetched_once_and_then_found(store, server, capsys):
     assert capsys.readouterr().err == f"fetching toy/file.gz from {server.url}\n"
     assert path == store.cache / "downloads" / "toy" / "file.gz"
     assert path.read_bytes() == CONTENT
-    assert fetch(server.remote, progress=False) == path
+    assert fetch(server.remote) == path
     assert len(server.requests) == 1
     assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
 
@@ -160,24 +160,24 @@ def test_a_file_is_fetched_once_and_then_found(store, server, capsys):
 @pytest.mark.parametrize("fault", ["truncate", "corrupt", "500"])
 def test_a_failed_attempt_is_repeated_and_a_lasting_failure_is_one_line(store, server, fault):
     server.faults = [fault]
-    assert fetch(server.remote, progress=False).read_bytes() == CONTENT
+    assert fetch(server.remote).read_bytes() == CONTENT
     assert len(server.requests) == 2
     path = store.cache / "downloads" / "toy" / "file.gz"
     path.write_bytes(b"old")  # damaged: fetched again
     server.faults = [fault] * 10
     with pytest.raises(InputError, match=f"toy/file.gz.*{server.url}") as caught:
-        fetch(server.remote, progress=False, retries=1)
+        fetch(server.remote)
     assert "\n" not in str(caught.value)
-    assert len(server.requests) == 4
+    assert len(server.requests) == 5
     assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
     assert path.read_bytes() == b"old"
 
 
 def test_mirrors_are_tried_in_order(store, server):
-    server.faults = ["500", "500"]
+    server.faults = ["500"] * 3
     remote = Remote("toy/file.gz", (server.url + "?first", server.url + "?second"), MD5)
-    assert fetch(remote, progress=False, retries=1).read_bytes() == CONTENT
-    assert server.requests == ["/file.gz?first", "/file.gz?first", "/file.gz?second"]
+    assert fetch(remote).read_bytes() == CONTENT
+    assert server.requests == ["/file.gz?first"] * 3 + ["/file.gz?second"]
 
 
 def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, server):
@@ -194,9 +194,7 @@ def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, serve
 def test_every_remote_has_urls_and_a_checksum_of_the_right_length():
     for remote in (remote for group in REMOTES.values() for remote in group):
         assert remote.urls
-        assert all(url.rpartition("/")[2] == remote.path.rpartition("/")[2] for url in remote.urls)
-        if remote.checksum is not None:
-            algorithm, _, digits = remote.checksum.partition(":")
-            assert len(digits) == {"md5": 32, "sha256": 64}[algorithm]
+        algorithm, _, digits = (remote.checksum or "md5:" + "0" * 32).partition(":")
+        assert len(digits) == {"md5": 32, "sha256": 64}[algorithm]
     with pytest.raises(InputError, match="did you mean 'mnist'"):
         remotes_of("mnits")

@@ -130,15 +130,6 @@ def test_rotated_images_have_no_border_and_larger_ones_are_discs(store):
     assert torch.equal(large, 200 * covered.expand_as(large))
 
 
-def test_seeds_and_splits_have_their_own_angles(tiles):
-    write_atlas(tiles, smooth_tiles(), split="test")
-    angles = [
-        load_svhn(split, rotated=True, seed=seed).meta["rotation"] for split in ("train", "test") for seed in (0, 1)
-    ]
-    assert len({tuple(values.tolist()) for values in angles}) == 4
-    assert torch.equal(load_svhn("train", rotated=True).meta["rotation"], angles[0])
-
-
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("rotated", [False, True])
 def test_minus_leaves_out_six_and_nine_and_renumbers(rotated):

@@ -12,37 +12,11 @@ from ptn.errors import InputError
 ndimage = pytest.importorskip("scipy.ndimage")
 trimesh = pytest.importorskip("trimesh")
 
-# The faces of a box whose corner 4a + 2b + c lies at (a, b, c).
-BOX_FACES = np.array(
-    [
-        *([0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1]),
-        *([2, 3, 7], [2, 7, 6], [0, 2, 6], [0, 6, 4], [1, 5, 7], [1, 7, 3]),
-    ]
-)
 
-
-def box(x, y, z):
-    corners = [[a, b, c] for a in (0, x) for b in (0, y) for c in (0, z)]
-    return np.array(corners, dtype=np.float64), BOX_FACES
-
-
-def sphere(rings=48, segments=96):
+def sphere():
     """A closed ball of radius 1 about (5, -3, 2)."""
-    polar = np.linspace(0, np.pi, rings + 1)[1:-1, None]
-    around = np.linspace(0, 2 * np.pi, segments, endpoint=False)[None]
-    ring = np.stack(np.broadcast_arrays(np.sin(polar) * np.cos(around), np.sin(polar) * np.sin(around)), -1)
-    points = np.concatenate([ring, np.broadcast_to(np.cos(polar)[..., None], (*ring.shape[:2], 1))], -1)
-    here = np.arange((rings - 1) * segments).reshape(rings - 1, segments)
-    side = np.roll(here, -1, axis=1)
-    north, south = here.size, here.size + 1
-    faces = [
-        np.stack([here[:-1], here[1:], side[:-1]], -1),
-        np.stack([side[:-1], here[1:], side[1:]], -1),
-        np.stack([np.full_like(here[0], north), here[0], side[0]], -1),
-        np.stack([np.full_like(here[-1], south), side[-1], here[-1]], -1),
-    ]
-    vertices = np.concatenate([points.reshape(-1, 3), [[0, 0, 1], [0, 0, -1]]])
-    return vertices + np.array([5, -3, 2]), np.concatenate([part.reshape(-1, 3) for part in faces])
+    ball = trimesh.creation.icosphere(subdivisions=4)
+    return ball.vertices + np.array((5, -3, 2)), np.asarray(ball.faces)
 
 
 def soup(seed, triangles=40):
@@ -70,8 +44,9 @@ def test_a_sphere_has_the_volume_and_radius_of_its_ball(size):
 
 
 def test_a_cube_fills_its_box():
+    cube = trimesh.creation.box()
     # The corners lie at horizontal distance 15: a cube of side 15·√2 = 21.2 voxels, 10.6 to either side.
-    surface, solid = (voxelize(*box(1, 1, 1), occupancy=kind) for kind in ("surface", "solid"))
+    surface, solid = (voxelize(cube.vertices, cube.faces, occupancy=kind) for kind in ("surface", "solid"))
     expected = np.zeros((32, 32, 32), dtype=np.bool_)
     expected[5:27, 5:27, 5:27] = True
     np.testing.assert_array_equal(solid, expected)
@@ -129,16 +104,6 @@ def test_the_size_of_chunks_does_not_matter(monkeypatch, points):
     expected = voxelize(*mesh, size=64)
     monkeypatch.setattr(voxelizer, "_POINTS_PER_CHUNK", points)
     np.testing.assert_array_equal(voxelize(*mesh, size=64), expected)
-
-
-def test_packed_grids_are_the_grids_in_packbits_order():
-    mesh = soup(3)
-    packed = voxelize_packed(*mesh)
-    assert sorted(packed) == ["solid32", "solid64", "surface32", "surface64"]
-    for size in (32, 64):
-        for occupancy in ("surface", "solid"):
-            bits = np.unpackbits(packed[f"{occupancy}{size}"]).reshape(size, size, size)
-            np.testing.assert_array_equal(bits, voxelize(*mesh, size=size, occupancy=occupancy))
 
 
 @pytest.mark.parametrize(
