@@ -350,7 +350,9 @@ def _draw_audit_curves(figure: Any, audit: "Audit", kinds: Sequence[Any]) -> Non
         for label, (name, style, color, width) in _AUDIT_LINES.items():
             values = [attrgetter(name)(point) for point in points]
             if None not in values:
-                axes.plot(amounts, values, style, color=color, linewidth=width, markersize=2 * width, label=label)
+                axes.plot(
+                    amounts, values, style, color=color, linewidth=width, markersize=1 + 2 * width, label=label
+                )
                 lowest = min(lowest, *values)
     panels[0].set_ylim(max(0.0, 10 * math.floor((lowest - 1) / 10)), 100.8)
     panels[0].yaxis.get_major_locator().set_params(integer=True)
