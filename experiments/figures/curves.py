@@ -111,7 +111,7 @@ def draw_cost(curves: Sequence[Mapping[str, Any]], path: Path, *, title: str) ->
 
 
 def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
-    from matplotlib.ticker import StrMethodFormatter
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     start = curve["start"]
     for index, (name, milliseconds) in enumerate(curve["ms"].items()):
@@ -120,6 +120,7 @@ def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(curve["at"], [str(value) for value in curve["at"]])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=12))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.minorticks_off()
     axes.tick_params(labelsize=9)

@@ -5,18 +5,16 @@ import json
 import subprocess
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.bench import SUITES, page, peers, report, suites
+from experiments.bench import SUITES, page, peers, suites
 from experiments.bench.report import Bench, PeerMissing, read_report, write_report
 from experiments.bench.timing import (
     CALLS_IN_GRAPH,
     Effort,
-    Timing,
     busy_processes,
     capture,
     summarize,
@@ -161,22 +159,6 @@ def test_a_row_for_each_peer_that_is_present(bench):
     assert bench.skipped == [{"name": "adding", "peer": "nobody", "reason": "not here"}]
     bench.compare("adding", lambda: 1 + 1, {"nobody": absent})
     assert bench.rows[1].peer is None
-
-
-def test_on_a_gpu_eager_calls_and_graphs_have_rows_of_their_own(bench, monkeypatch):
-    def capture(work, device):
-        if work() == "uncapturable":
-            raise RuntimeError("operation not permitted\nwhen stream is capturing")
-        return work
-
-    bench.device = SimpleNamespace(type="cuda")
-    monkeypatch.setattr(report, "describe_device", lambda device: "a GPU")
-    monkeypatch.setattr(report, "time_together", lambda works, *_, **__: {w: Timing(2, (1, 3), 2) for w in works})
-    monkeypatch.setattr(report, "capture", capture)
-    bench.compare("adding", lambda: 1, {"a": lambda: lambda: 2, "b": lambda: lambda: "uncapturable"}, graph=True)
-    rows = [(row.name.partition(", ")[2], row.peer) for row in bench.rows]
-    assert rows == [("eager calls", "a"), ("eager calls", "b"), ("CUDA graph", "a")]
-    assert "operation not permitted" in bench.skipped[0]["reason"]
 
 
 def sample_report():
