@@ -37,6 +37,7 @@ _POLAR_SUFFIX = ".polar"
 _MAX_VALUES = 2**28
 _CELL_PX = 192
 _GAP_PX = 6
+_BACKGROUND = "#26282e"
 
 
 def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
@@ -225,7 +226,7 @@ def contact_sheet(dataset: Dataset | VoxelDataset, *, count: int = 48) -> "Pictu
     font = ImageFont.load_default(16)
     top = 20 + 2 * _GAP_PX
     sheet_width = max(columns * width, math.ceil(font.getlength(title)) + _GAP_PX) + _GAP_PX
-    sheet = Image.new("RGB", (sheet_width, math.ceil(len(cells) / columns) * height + top))
+    sheet = Image.new("RGB", (sheet_width, math.ceil(len(cells) / columns) * height + top), _BACKGROUND)
     ImageDraw.Draw(sheet).text((_GAP_PX, _GAP_PX), title, fill="white", font=font)
     for place, cell in enumerate(cells):
         sheet.paste(cell, (_GAP_PX + place % columns * width, top + place // columns * height))

@@ -31,11 +31,7 @@ from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, check_grid_size, fill,
 
 Progress = Callable[[int, int], None]
 
-# By number of classes: the shapes of each official part, and of each split.
-OFFICIAL: Mapping[int, Mapping[str, int]] = {
-    40: {"train": 9843, "test": 2468},
-    10: {"train": 3991, "test": 908},
-}
+# Number of shapes in each split, by number of classes.
 SPLITS: Mapping[int, Mapping[str, int]] = {
     40: {"train": 8858, "valid": 985, "test": 2468},
     10: {"train": 3592, "valid": 399, "test": 908},
@@ -87,7 +83,8 @@ def validation_mask(labels: Tensor, names: Sequence[str]) -> Tensor:
 
 
 def _check_complete(source: Path, split: str, counts: tuple[int, int], classes: int) -> None:
-    expected = (OFFICIAL[classes][split], classes)
+    splits = SPLITS[classes]
+    expected = (splits["test"] if split == "test" else splits["train"] + splits["valid"], classes)
     if counts != expected:
         raise InputError(
             f"{source} is incomplete: it has {counts[0]} {split} shapes of {counts[1]} classes, "
@@ -105,7 +102,7 @@ def _load_packed(split: str, occupancy: Occupancy, size: int, progress: Progress
     )
     if any(values.shape != (parts.size,) for values in (labels, names, from_points)) or classes.ndim != 1:
         raise InputError(f"{path}: labels, split, names and from_points are not equally long")
-    rows = np.flatnonzero(parts == list(OFFICIAL[40]).index(split))
+    rows = np.flatnonzero(parts == (split == "test"))
     _check_complete(path, split, (len(rows), len(classes)), 40)
     kinds = occupancy.split("+")
     if size == FINE and "solid" in kinds:

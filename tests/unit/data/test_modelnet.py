@@ -38,7 +38,8 @@ def members():
 @pytest.fixture
 def small(store, monkeypatch):
     """A store in which ModelNet10 is complete with 20 and 10 shapes, ModelNet40 with 4 and 2."""
-    monkeypatch.setattr(modelnet, "OFFICIAL", {10: {"train": 20, "test": 10}, 40: {"train": 4, "test": 2}})
+    counts = {10: {"train": 18, "valid": 2, "test": 10}, 40: {"train": 4, "valid": 0, "test": 2}}
+    monkeypatch.setattr(modelnet, "SPLITS", counts)
     return store
 
 
