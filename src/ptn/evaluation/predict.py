@@ -108,28 +108,22 @@ def predict_each(
     prepared = prepare_for_inference(model)
     size = batch or default_batch(_input_shape(model))
 
-    def read(source: Any) -> Tensor | str:
+    def read(source: Any) -> tuple[Path | None, Tensor] | Unreadable:
+        path = Path(source) if isinstance(source, str | Path) else None
         try:
-            return convert(source)
-        except InputError as error:
-            return str(error)
+            return path, convert(source)
         except Exception as error:  # decoders raise exceptions of many types for damaged files
-            return f"{source}: {(str(error) or type(error).__name__).splitlines()[0]}"
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            if path is None:
+                raise InputError(reason) from error
+            return Unreadable(path, reason if isinstance(error, InputError) else f"{path}: {reason}")
 
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(inputs), size):
-            chosen = inputs[start : start + size]
-            tensors = list(pool.map(read, chosen))
-            readable = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-            results = _predict(prepared, class_names(model), torch.stack(readable), top) if readable else iter(())
-            for source, tensor in zip(chosen, tensors, strict=True):
-                path = Path(source) if isinstance(source, str | Path) else None
-                if isinstance(tensor, Tensor):
-                    yield Prediction(**next(results), path=path)
-                elif path is None:
-                    raise InputError(tensor)
-                else:
-                    yield Unreadable(path, tensor)
+            items = list(pool.map(read, inputs[start : start + size]))
+            readable = [item for item in items if not isinstance(item, Unreadable)]
+            predictions = _predict(prepared, class_names(model), readable, top)
+            yield from (item if isinstance(item, Unreadable) else next(predictions) for item in items)
 
 
 def class_names(model: nn.Module) -> tuple[str, ...]:
@@ -220,22 +214,28 @@ def _describe(source: Any) -> str:
     return f"shape {tuple(source.shape)}" if isinstance(source, Tensor) else type(source).__name__
 
 
-def _predict(model: Any, classes: Sequence[str], inputs: Tensor, top: int) -> Iterator[dict[str, Any]]:
-    """Yields the fields of `Prediction` for each of the inputs (N, C, …) uint8."""
+def _predict(
+    model: Any, classes: Sequence[str], items: Sequence[tuple[Path | None, Tensor]], top: int
+) -> Iterator[Prediction]:
+    """Yields the predictions for uint8 tensors (C, …), which may come from files."""
+    if not items:
+        return
     device, dtype = placement(model)
+    inputs = torch.stack([tensor for _, tensor in items])
     with precision_of("fp32", device):
         explanation = model.explain(to_float(inputs, device, dtype))
     probabilities = explanation.logits.float().softmax(dim=1).cpu()
     check_finite(probabilities)
     best = probabilities.topk(min(top, probabilities.shape[1]))
-    for index, (labels, values) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True)):
-        ranking = tuple((classes[label], value) for label, value in zip(labels, values, strict=True))
-        yield {
-            "label": labels[0],
-            "class_name": ranking[0][0],
-            "probability": ranking[0][1],
-            "top": ranking,
-            "origin": None if explanation.origins is None else tuple(explanation.origins[index].tolist()),
-            "image": view_from_above(inputs[index]) if inputs.dim() == 5 else inputs[index],
-            "heatmap": None if explanation.heatmaps is None else explanation.heatmaps[index].cpu(),
-        }
+    for index, (path, tensor) in enumerate(items):
+        labels, values = best.indices[index].tolist(), best.values[index].tolist()
+        yield Prediction(
+            label=labels[0],
+            class_name=classes[labels[0]],
+            probability=values[0],
+            top=tuple((classes[label], value) for label, value in zip(labels, values, strict=True)),
+            origin=None if explanation.origins is None else tuple(explanation.origins[index].tolist()),
+            image=view_from_above(tensor) if tensor.dim() == 4 else tensor,
+            heatmap=None if explanation.heatmaps is None else explanation.heatmaps[index].cpu(),
+            path=path,
+        )
