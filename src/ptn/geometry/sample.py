@@ -5,6 +5,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -177,14 +178,27 @@ def _sample(
     backend: Backend,
     check_origin: bool,
 ) -> Tensor:
+    if not isinstance(origin, Tensor):
+        raise InputError(f"origin must be a floating-point tensor (N, 2); got {type(origin).__name__}")
+    if torch.is_grad_enabled() and (images.requires_grad or origin.requires_grad):
+        minimum = 2**26 if images.requires_grad else 2**28
+    else:
+        minimum = 2**24
+    triton = uses_triton(backend, images, (grid.angles, grid.radii), minimum)
+    plain = type(phase) is type(dilation) is float and images.dim() == 4 and not isinstance(images, FakeTensor)
+    if images.is_cuda and plain and not triton and runs_eagerly():
+        points = _eager_points(
+            *(images.shape, images.dtype, images.device, origin.shape, origin.dtype, origin.device),
+            *(grid, phase, dilation, mode, padding_mode),
+        )
+        origin = origin if origin.dtype == points.dtype else origin.to(points.dtype)
+        return _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     check_options(mode, padding_mode)
     _check_origin(origin, images, check_origin)
     check_range(images)
     _check_number("phase", phase, images.shape[0])
     _check_number("dilation", dilation, images.shape[0])
-    only_origin = origin.requires_grad and not images.requires_grad and torch.is_grad_enabled()
-    minimum = 2**25 if only_origin else 2**23  # about where Triton is faster in eager calls
-    if uses_triton(backend, images, (grid.angles, grid.radii), minimum):
+    if triton:
         from . import triton_ops
 
         return triton_ops.polar_sample(images, origin, grid, phase, dilation, mode, padding_mode)
@@ -192,6 +206,32 @@ def _sample(
         polar = _sample_torch(fold_slices(images), origin, grid, phase, dilation, mode, padding_mode)
         return unfold_slices(polar, images.shape[1])
     return _sample_torch(images, origin, grid, phase, dilation, mode, padding_mode)
+
+
+@lru_cache(maxsize=64)
+def _eager_points(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    device: torch.device,
+    origin_shape: torch.Size,
+    origin_dtype: torch.dtype,
+    origin_device: torch.device,
+    grid: PolarGrid,
+    phase: float,
+    dilation: float,
+    mode: str,
+    padding_mode: str,
+) -> Tensor:
+    """Return the points of an eager call on a GPU; the checks of equal calls are done once."""
+    check_options(mode, padding_mode)
+    images, origin = torch.empty(shape, device="meta"), torch.empty(origin_shape, dtype=origin_dtype, device="meta")
+    _check_origin(origin, images, False)
+    if origin_device != device:
+        raise InputError(f"images are on {device} but origin is on {origin_device}: move one of them")
+    _check_number("phase", phase, len(images))
+    _check_number("dilation", dilation, len(images))
+    coordinates = torch.float64 if dtype == torch.float64 else torch.float32
+    return cached_points(grid, (shape[2], shape[3]), phase, dilation, coordinates, device)
 
 
 def _sample_torch(
@@ -218,7 +258,7 @@ def _sample_torch(
     else:
         points = relative_points(grid, size, phase, dilation, dtype, images.device)
     polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
-    if eager and images.is_cuda:
+    if eager and images.is_cuda:  # a check would take three more kernels
         return polar
     tensors = [value.expand(images.shape[0]) for value in (phase, dilation) if isinstance(value, Tensor)]
     return nan_where_not_finite(polar, origin, *tensors)
@@ -245,13 +285,13 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
 
     Polar sampling on an H200, microseconds, images 200×1×96×96 | maps 64×64×64×64 (2**21 | 2**24 values):
 
-        ===========================  ============  =========
+        ===========================  ============  ===========
                                      grid_sampler  Triton
-        ===========================  ============  =========
-        forward                      32 | 97        41 | 58
-        and backward to the origin   117 | 182     360 | 220
-        and to the images            227 | 806     257 | 328
-        ===========================  ============  =========
+        ===========================  ============  ===========
+        forward                       36 |  99     127 |   72
+        and backward to the origin   173 | 211     666 |  907
+        and to the images            178 | 799     834 | 1082
+        ===========================  ============  ===========
 
     In CUDA graphs Triton is 1.5 to 4.5 times as fast.
     """

@@ -112,7 +112,7 @@ def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Cu
         f"ptn::{name}",
         mutates_args=(),
         schema=f"({arguments}, {_POINTS}) -> Tensor",
-        tags=torch.Tag.needs_fixed_stride_order,
+        tags=(torch.Tag.needs_fixed_stride_order,),
     )
 
 
