@@ -61,7 +61,7 @@ class Bench:
         self.rows: list[Row] = []
         self.skipped: list[dict[str, str]] = []
         self.details: dict[str, Any] = {}
-        self.load = os.getloadavg()[0]
+        self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
     def compare(
         self,

@@ -5,9 +5,8 @@ scaled, and the shifts of its log-polar image and of the last feature maps besid
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,19 +33,12 @@ TRANSFORMS = {
 }
 
 
-@dataclass(frozen=True)
-class Maps:
-    """Polar maps of N digits under M transforms, with their shifts against the reference.
+class Maps(NamedTuple):
+    """Polar maps of N digits under M transforms, with their shifts (rows, columns) against the reference."""
 
-    Attributes:
-        maps: (N, M, C, h, w).
-        measured: shifts (N, M, 2) in rows and columns.
-        theory: the shifts that theory predicts, (M, 2).
-    """
-
-    maps: Tensor
-    measured: Tensor
-    theory: Tensor
+    maps: Tensor  # (N, M, C, h, w)
+    measured: Tensor  # (N, M, 2)
+    theory: Tensor  # (M, 2)
 
     def agreement(self, cells: tuple[int, int]) -> Tensor:
         """Returns the fraction of digits whose shift is within half a cell of theory, of a map of `cells`: (M,)."""
@@ -54,12 +46,11 @@ class Maps:
         return ((self.measured - self.theory).abs() <= limit).all(dim=2).double().mean(dim=0)
 
 
-@dataclass(frozen=True)
-class Transformed:
-    """N digits under each of the M `TRANSFORMS`: images (N, M, H, W), origins_px (N, M, 2), and polar maps."""
+class Transformed(NamedTuple):
+    """N digits under each of the M `TRANSFORMS`."""
 
-    images: Tensor
-    origins_px: Tensor
+    images: Tensor  # (N, M, H, W)
+    origins_px: Tensor  # (N, M, 2)
     polar: Maps
     features: Maps
 

@@ -28,28 +28,18 @@ _LUMA = (0.299, 0.587, 0.114)
 class Inspection:
     """Inputs, intermediate results and predictions of a pair of networks for one image.
 
-    Attributes:
-        image: (C, H, W), the input of both networks.
-        origin: (x, y) in [-1, 1].
-        heatmap: (h, w), or None for a fixed origin.
-        polar_image: (C, angles, radii).
-        features: feature maps (h, w) of an early layer.
-        pin, polar_pin: position of the tracked point in `image` and in `polar_image`, (x, y) as fractions of width
-            and height.
-        polar_scores, plain_scores: probability of each class; None without a plain network.
-
-    All images and maps are in [0, 1].
+    Images and maps are in [0, 1]; pins are (x, y) as fractions of width and height.
     """
 
-    image: Tensor
-    origin: Point
-    heatmap: Tensor | None
-    polar_image: Tensor
-    features: list[Tensor]
-    pin: Point
-    polar_pin: Point
-    polar_scores: list[float]
-    plain_scores: list[float] | None
+    image: Tensor  # (C, H, W), the input of both networks
+    origin: Point  # (x, y) in [-1, 1]
+    heatmap: Tensor | None  # (h, w); None for a fixed origin
+    polar_image: Tensor  # (C, angles, radii)
+    features: list[Tensor]  # maps (h, w) of an early layer
+    pin: Point  # the tracked point in `image`
+    polar_pin: Point  # and in `polar_image`
+    polar_scores: list[float]  # probability of each class
+    plain_scores: list[float] | None  # None without a plain network
 
 
 @torch.inference_mode()

@@ -32,24 +32,17 @@ _DIGIT_SIDE = 28
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A polar network and, optionally, a plain network for the same images and classes, both ready for inference.
+    """A polar network, ready for inference, and optionally a plain network for the same images and classes."""
 
-    Attributes:
-        key: identifies the pair in requests.
-        title: short name for display.
-        about: training data, and the file of a user's own network.
-        digit_scale: pixels of the network's input per pixel of a 28×28 digit, to match the training data.
-    """
-
-    key: str
+    key: str  # identifies the pair in requests
     title: str
-    about: str
+    about: str  # training data, and the file of a user's own network
     polar: PolarNetwork
     polar_name: str
     plain: PlainNetwork | None
     plain_name: str | None
     classes: tuple[str, ...]
-    digit_scale: float
+    digit_scale: float  # pixels of the input per pixel of a 28×28 digit, to match the training data
 
     @property
     def size(self) -> tuple[int, int]:
