@@ -91,7 +91,7 @@ def _load(
 
     from ..data.dataset import subset
     from ..data.folder import list_flat, read_flat
-    from ..evaluation import match_classes, scores
+    from ..evaluation import class_names, match_classes
 
     def draw(total: int) -> "Tensor":
         return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].sort().values
@@ -105,7 +105,7 @@ def _load(
         data = load_data(model, weights, dataset, folder, split)
         if model.classes is not None:
             data = match_classes(data, model.classes)
-        elif (outputs := scores(model, subset(data, torch.tensor([0]))).shape[1]) != len(data.classes):
+        elif (outputs := len(class_names(model))) != len(data.classes):
             raise InputError(
                 f"{weights} has {outputs} classes and {data.name} {len(data.classes)}: use images of the same "
                 "classes, or a folder of images without class folders"
