@@ -186,13 +186,12 @@ def _find_channels(listings: dict[str, Listing]) -> Literal[1, 3]:
     """Return 3 if any image has colors or a palette, else 1; only headers are read."""
     from PIL import Image
 
-    for listing in listings.values():
-        for path in (path for files in listing.values() for path in files):
-            try:
-                with Image.open(path) as image:
-                    gray = image.mode in _GRAY_MODES or image.mode.startswith("I;16")
-            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-                continue  # reported when it is read
-            if not gray:
-                return 3
+    for path in (path for listing in listings.values() for files in listing.values() for path in files):
+        try:
+            with Image.open(path) as image:
+                gray = image.mode in _GRAY_MODES or image.mode.startswith("I;16")
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            continue  # reported when it is read
+        if not gray:
+            return 3
     return 1

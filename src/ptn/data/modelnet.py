@@ -168,7 +168,7 @@ def _load_meshes(
     if source is None:
         raise missing(name.lower(), paths[0])
     source = source.parent if source.is_dir() else source
-    members = _zip_members(source, name) if source.is_file() else _folder_members(source)
+    members = _list_members(source, name)
     class_names = tuple(sorted({member.split("/")[0] for member in members}))
     shapes = sorted((member for member in members if member.split("/")[1] == split), key=lambda m: m.split("/"))
     _check_complete(source, split, (len(shapes), len(class_names)), classes)
@@ -199,26 +199,20 @@ def _load_meshes(
     )
 
 
-def _zip_members(source: Path, name: str) -> dict[str, tuple[int, int]]:
-    """Return the meshes `<class>/<split>/<name>.off` of the official zip, with their sizes and CRCs."""
-    try:
-        with zipfile.ZipFile(source) as archive:
-            infos = archive.infolist()
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{source} is not a readable zip file: {error}") from error
-    pattern = re.compile(rf"{name}/([^/]+/(?:train|test)/[^/.][^/]*\.off)")
-    matches = ((pattern.fullmatch(info.filename), info) for info in infos)
-    return {match[1]: (info.file_size, info.CRC) for match, info in matches if match}
-
-
-def _folder_members(source: Path) -> dict[str, tuple[int, int]]:
-    """Return the meshes `<class>/<split>/<name>.off` of a folder, with their sizes and modification times."""
-    members = {}
-    for path in source.glob("*/t*/[!.]*.off"):
-        if path.parent.name in ("train", "test"):
-            stat = path.stat()
-            members[path.relative_to(source).as_posix()] = (stat.st_size, stat.st_mtime_ns)
-    return members
+def _list_members(source: Path, name: str) -> dict[str, tuple[int, int]]:
+    """Return the meshes `<class>/<split>/<name>.off`, with size and CRC (of a zip) or modification time."""
+    if source.is_dir():
+        stats = {path.relative_to(source).as_posix(): path.stat() for path in source.glob("*/*/*.off")}
+        members = {member: (stat.st_size, stat.st_mtime_ns) for member, stat in stats.items()}
+    else:
+        try:
+            with zipfile.ZipFile(source) as archive:
+                infos = [info for info in archive.infolist() if info.filename.startswith(f"{name}/")]
+        except (OSError, zipfile.BadZipFile) as error:
+            raise InputError(f"{source} is not a readable zip file: {error}") from error
+        members = {info.filename.removeprefix(f"{name}/"): (info.file_size, info.CRC) for info in infos}
+    pattern = re.compile(r"[^/]+/(train|test)/[^/.][^/]*\.off")
+    return {member: stamp for member, stamp in members.items() if pattern.fullmatch(member)}
 
 
 def _voxelize_all(source: Path, name: str, shapes: list[str], progress: Progress | None) -> dict[str, Tensor]:

@@ -89,34 +89,21 @@ def test_labels_that_do_not_match_the_tiles_are_refused(store, count, labels):
         load_svhn("train")
 
 
-def source_position(angles, factors=1.0, *, size=32):
-    """The position in the tile of each pixel of an image: R(-angle) p / factor from the middle."""
-    y, x = np.mgrid[:size, :size] - (size - 1) / 2
-    from_x = (np.cos(angles) * x + np.sin(angles) * y) / factors
-    return from_x, (np.cos(angles) * y - np.sin(angles) * x) / factors
-
-
 @pytest.mark.usefixtures("tiles")
-def test_each_digit_is_rotated_by_its_angle():
-    data = load_svhn("train", rotated=True)
-    angles = data.meta["rotation"].double().numpy()[:, None, None]
+@pytest.mark.parametrize("scale", [None, (0.6, 1.0)])
+def test_each_digit_is_rotated_and_scaled_and_black_outside_its_disc(scale):
+    data = load_svhn("train", rotated=True, scale=scale)
     assert (data.name, data.images.shape) == ("rotsvhn", (COUNT, 3, 32, 32))
     assert data.labels.tolist() == LABELS.tolist()
+    angles = data.meta["rotation"].double().numpy()[:, None, None]
+    factors = data.meta["scale"].double().numpy()[:, None, None] if scale else np.ones((COUNT, 1, 1))
     assert 0 <= angles.min() < angles.max() < 2 * math.pi
-    x, y = source_position(angles)
-    assert np.abs(data.images.permute(0, 2, 3, 1).numpy() - waves(x + 23.5, y + 23.5)).max() < 8
-
-
-@pytest.mark.usefixtures("tiles")
-def test_a_scaled_tile_has_the_same_angle_and_is_black_outside_its_disc():
-    data = load_svhn("train", rotated=True, scale=(0.6, 1.0))
-    assert torch.equal(data.meta["rotation"], load_svhn("train", rotated=True).meta["rotation"])
-    angles, factors = (data.meta[key].double().numpy()[:, None, None] for key in ("rotation", "scale"))
-    assert 0.6 <= factors.min() < 0.65
-    assert 0.95 < factors.max() <= 1
-    x, y = source_position(angles, factors)
+    if scale:
+        assert 0.6 <= factors.min() < 0.65 < 0.95 < factors.max() <= 1
+    y, x = np.mgrid[:32, :32] - 15.5
+    x, y = (np.cos(angles) * x + np.sin(angles) * y) / factors, (np.cos(angles) * y - np.sin(angles) * x) / factors
     images = data.images.permute(0, 2, 3, 1).numpy()
-    assert np.abs(images - waves(x + 23.5, y + 23.5))[np.hypot(x, y) < 21].max() < 8
+    assert np.abs(images - waves(x + 23.5, y + 23.5))[np.hypot(x, y) < (21 if scale else 23)].max() < 8
     assert (images[np.hypot(x, y) > 23.6] == 0).all()
 
 
