@@ -67,13 +67,9 @@ def geometry_cases() -> dict[str, Callable[[], list[Tensor]]]:
 
     cases["similarity_warp"] = partial(_gradients, warp, image, phase, dilation, shift)
     cases["similarity_warp size bicubic border"] = lambda: [
-        adapter.similarity_warp(
-            colour, rotation=0.5, scale=1.5, size=(6, 7), mode="bicubic", padding_mode="border"
-        )
+        adapter.similarity_warp(colour, rotation=0.5, scale=1.5, size=(6, 7), mode="bicubic", padding_mode="border")
     ]
-    cases["similarity_warp nearest"] = lambda: [
-        adapter.similarity_warp(image, rotation=phase, mode="nearest")
-    ]
+    cases["similarity_warp nearest"] = lambda: [adapter.similarity_warp(image, rotation=phase, mode="nearest")]
     cases["similarity_warp volume"] = lambda: [adapter.similarity_warp(volume, rotation=phase, shift_px=shift)]
     cases["wrap_pad"] = lambda: [adapter.wrap_pad(polar, 2)]
     cases["wrap_pad uneven"] = lambda: [adapter.wrap_pad(polar, ((9, 1), (0, 2)))]

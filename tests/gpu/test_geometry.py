@@ -186,7 +186,8 @@ def test_a_captured_graph_replays_on_new_values(to_images):
         scale.copy_(torch.rand(16) + 0.5)
     graph.replay()
     for replayed, eager in zip(captured, step(), strict=True):
-        assert torch.allclose(replayed, eager, atol=1e-4)
+        # eager calls take grid_sampler: other rounding, so compare with the largest value
+        assert (replayed - eager).abs().max() < 1e-4 * eager.abs().max()
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
@@ -208,7 +209,7 @@ def test_compiled_it_gives_the_same(mode):
         eager = step(*inputs)
         expected = (eager, *torch.autograd.grad(eager.square().sum(), inputs))
         for a, b in zip(results, expected, strict=True):
-            assert torch.allclose(a, b, rtol=1e-4, atol=1e-3)
+            assert (a - b).abs().max() < 1e-4 * b.abs().max()
 
 
 def test_vmap_of_the_gradient():

@@ -257,6 +257,9 @@ def _sample_torch(
             return nan_where_not_finite(polar, origin)
     else:
         points = relative_points(grid, size, phase, dilation, dtype, images.device)
+    if images.is_cuda and torch._C._are_functorch_transforms_active():
+        # vmap of the backward on a GPU fails if only the points need a gradient: let the images need one too
+        images = images + 0 * origin.sum().to(images.dtype)
     polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
