@@ -97,6 +97,7 @@ def test_image_peers_give_polar_images(name):
         assert polar.std() > 0.01
 
 
+@pytest.mark.slow
 def test_onnx_runtime_gives_the_same_logits():
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
@@ -130,6 +131,7 @@ def test_the_steps_that_are_timed_train(monkeypatch, bench):
     assert [row.peer for row in bench.rows] == ["eager loop", peers.ESCNN]
 
 
+@pytest.mark.slow
 def test_epochs_of_a_fleet_are_timed(bench):
     suites.fleet(bench, epochs=1, fleets=(2,), precisions=("fp32",), data=suites.random_digits(400))
     assert bench.rows[0].name == "PTN-B, epoch of 400 and run, fp32, 2 at once"

@@ -17,7 +17,10 @@ def different(ours, others):
     return [name for name, value in ours["weights"].items() if not torch.equal(value, others["weights"][name])]
 
 
-@pytest.mark.parametrize("kind", ["digits_modern", "photographs", "voxels_strong", "folder"])
+RESUMED = ["digits_modern", "photographs", pytest.param("voxels_strong", marks=pytest.mark.slow), "folder"]
+
+
+@pytest.mark.parametrize("kind", RESUMED)
 @pytest.mark.parametrize("stop_at", [7, 10])
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, kind, stop_at):
     straight = train(kind, folder=tmp_path / "straight")

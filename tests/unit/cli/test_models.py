@@ -32,6 +32,7 @@ def test_the_suffix_is_the_format_of_an_export(ptn_cli, save, tmp_path, suffix, 
     assert result["images"] == sum(result["batches"])
 
 
+@pytest.mark.slow
 def test_exports_have_a_default_name_and_only_exist_if_they_agree(ptn_cli, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
     monkeypatch.chdir(tmp_path)

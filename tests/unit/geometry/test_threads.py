@@ -49,6 +49,7 @@ def test_threads_give_the_values_and_gradients_of_one_call(small_chunks, dtype, 
         assert torch.equal(polar_sample(images, origin, GRID, **options), results[0])
 
 
+@pytest.mark.slow
 def test_gradients_in_threads_are_correct(small_chunks):
     small_chunks()
     images = torch.rand(COUNT, 2, 9, 7, dtype=torch.float64, requires_grad=True)

@@ -88,6 +88,7 @@ def test_a_torch_file_gives_the_logits_for_any_batch_size(tmp_path, trained_like
     assert json.loads(json.loads(extra["metadata.json"])["classes"]) == ["ant", "bee", "cow"]
 
 
+@pytest.mark.slow
 def test_a_file_with_other_logits_is_not_written(tmp_path, trained_like):
     model = trained_like("ccnn_s", image_size=20)
     path = tmp_path / "model.onnx"
@@ -177,6 +178,7 @@ def test_a_polarized_network_can_be_exported(tmp_path):
         assert ptn.export(model, tmp_path / name).difference <= 1e-4
 
 
+@pytest.mark.slow
 def test_warnings_about_torchvision_are_hidden_during_the_export_only(tmp_path, monkeypatch, caplog):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(

@@ -161,6 +161,7 @@ for number in range(40):
 """
 
 
+@pytest.mark.slow
 def test_concurrent_writers_lose_and_repeat_nothing(tmp_path):
     source = numbered(30)
     append_records(tmp_path / "source.jsonl", source)
