@@ -1,10 +1,10 @@
-# Python 3.11 or newer and pip are all that is needed; everything else goes into .venv.
+# Requires Python 3.11 or newer and pip; everything else is installed into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 MARK := $(VENV)/.ready
-# threads that wait for each other sleep: where others use the cores too, spinning ones hold each other up
+# Idle OpenMP threads sleep instead of spinning, which is faster if other processes use the cores.
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: demo test test-all test-slow lint browser screenshot tables docs figures bench test-gpu clean
@@ -17,7 +17,7 @@ demo: $(MARK)-demo
 test: lint
 	$(BIN)/python -m pytest -n 2
 
-## test-all: the quick tests and those that take longer
+## test-all: the quick and the slow tests
 test-all: test test-slow
 
 test-slow: $(MARK)-dev
@@ -39,11 +39,11 @@ browser: $(MARK)-dev
 screenshot: browser
 	PTN_SCREENSHOT=docs/images/demo.webp $(BIN)/python -m pytest -m slow tests/unit/demo/test_page.py -k every_angle
 
-## tables: those inside README and docs, from experiments/results/
+## tables: update the tables in README and docs from experiments/results/
 tables: $(MARK)-dev
 	$(BIN)/python -m experiments report $(foreach page,$(shell grep -rl '^<!-- report:' README.md docs),--page $(page))
 
-## docs: the documentation as a site, into site/; links and references that lead nowhere are errors
+## docs: the documentation as a site, into site/; broken links and references are errors
 docs: $(MARK)-dev
 	$(BIN)/mkdocs build --strict
 
@@ -52,7 +52,7 @@ bench: $(MARK)-dev
 	$(BIN)/python -m experiments bench sampling inference scaling training --device cpu -o benchmarks
 	$(BIN)/python -m experiments bench --page docs/performance.md
 
-## figures: those of the documentation, into docs/images
+## figures: draw the figures of the documentation into docs/images
 figures: $(MARK)-dev
 	$(BIN)/python -m experiments figures -o docs/images
 
@@ -72,7 +72,7 @@ $(MARK)-demo: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt -e '.[data,figures]'
 	@touch $@
 
-# timm asks for torchvision, whose own requirements might bring another torch: it comes alone
+# timm requires torchvision, whose dependencies could replace torch: install it without them.
 $(MARK)-dev: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt --no-deps torchvision
 	$(PIP) install -q -c constraints.txt -e '.[dev]'

@@ -93,7 +93,7 @@ def train(
 
 
 def change(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe with dotted keys set. A recipe that trains differently fills no row of a table."""
+    """Returns the recipe with dotted keys set. A recipe with changed training settings has no table row."""
     changed = override(recipe, settings)
     return changed if changed.sha256 == recipe.sha256 else replace(changed, evaluations=(EvaluationSpec(),))
 
@@ -101,7 +101,7 @@ def change(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 def vary(recipe: Recipe, choices: Mapping[str, Sequence[Any]]) -> list[Recipe]:
     """Returns the recipe once for every combination of `choices`, {"dropout": [0.1, 0.2], "batch": [50, 100]}.
 
-    Names say what was set: "rotmnist/ptn_b/modern+/dropout=0.1,batch=50". A variant fills no row of a table.
+    Names contain the settings: "rotmnist/ptn_b/modern+/dropout=0.1,batch=50". A variant has no table row.
     """
     for key, values in choices.items():
         if not isinstance(values, list | tuple) or not values:
@@ -134,10 +134,10 @@ def reproduce(
     If the budget ends before all runs are finished, the same command continues them.
     """
     file = results / f"{find_table(table).results}.jsonl"
-    wanted, numbers = forms.split(","), cli.parse_seeds(seeds)
-    for form in wanted:
+    requested_forms, numbers = forms.split(","), cli.parse_seeds(seeds)
+    for form in requested_forms:
         check_choice("form", form, FORMS)
-    recipes = [find_recipe(name) for name in recipe_names() if form_of(name) in wanted]
+    recipes = [find_recipe(name) for name in recipe_names() if form_of(name) in requested_forms]
     missing = missing_runs(table, load_records(results), recipes, numbers)
     print(f"{table}: {len(missing)} runs are missing")
     code = 0
@@ -153,7 +153,7 @@ def reproduce(
             extra_metrics=extra_metrics,
             how_to_continue="the same command continues",
         )
-    chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in wanted]
+    chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in requested_forms]
     missing_ensembles = missing_runs(table, load_records(results), chosen, numbers)
     add_ensembles(missing_ensembles, runs=output, results=file, device=choose_device(device))
     sys.stdout.write(render(build_tables(load_records(results), [table])))

@@ -22,7 +22,7 @@ _REGENERATED = (
     "easier or harder: compare with ours by the paper's recipe."
 )
 _END = "<!-- end of report -->"
-# a marker and what follows it up to the end marker, or else up to the next marker
+# a marker and the text up to the end marker, or else up to the next marker
 _BLOCK = re.compile(
     rf"(<!-- report:(?P<what>[^>]*?)-->[ \t]*\n)(?:(?!<!-- report:).)*?(?P<end>{_END}|(?=<!-- report:)|\Z)",
     re.DOTALL,

@@ -1,4 +1,4 @@
-"""What every test may use: real digits, the folder of real data, reproducible randomness, a judge of kernels."""
+"""Shared fixtures: seeds, global settings of torch, real data, photographs, timm, and a check of Triton kernels."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton's kernels run anyway; to be said before it is imported
+    os.environ["TRITON_INTERPRET"] = "1"  # run Triton kernels on a CPU; read when Triton is imported
 
 
-if find_spec("hypothesis"):  # the GPU tests need none of it
+if find_spec("hypothesis"):  # not required by the GPU tests
     from hypothesis import settings
 
-    # the same examples every time, unless HYPOTHESIS_SEARCH asks for new ones
+    # deterministic examples unless HYPOTHESIS_SEARCH is set
     settings.register_profile("ptn", derandomize="HYPOTHESIS_SEARCH" not in os.environ, database=None)
     settings.load_profile("ptn")
 
@@ -28,7 +28,7 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def _read_switches() -> tuple[bool, ...]:
+def _read_settings() -> tuple[bool, ...]:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     return (
         *(matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark),
@@ -37,36 +37,36 @@ def _read_switches() -> tuple[bool, ...]:
     )
 
 
-def _set_switches(values: tuple[bool, ...]) -> None:
+def _set_settings(values: tuple[bool, ...]) -> None:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark, strict, warn_only, filling = values
     torch.use_deterministic_algorithms(strict, warn_only=warn_only)
     torch.utils.deterministic.fill_uninitialized_memory = filling
 
 
-_SWITCHES = _read_switches()
+_SETTINGS = _read_settings()
 
 
 @pytest.fixture(autouse=True)
-def _switches() -> Iterator[None]:
-    """Training sets switches of torch for the whole process: every test begins and ends with those of the start."""
-    _set_switches(_SWITCHES)
+def _restore_settings() -> Iterator[None]:
+    """Restores the global settings of torch, which training changes, before and after every test."""
+    _set_settings(_SETTINGS)
     yield
-    _set_switches(_SWITCHES)
+    _set_settings(_SETTINGS)
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real data, or a skip."""
+    """The folder of real data; skips without PTN_DATA."""
     folder = os.environ.get("PTN_DATA")
     if not folder:
-        pytest.skip("PTN_DATA is not set: no real data at hand")
+        pytest.skip("PTN_DATA is not set: no real data")
     return Path(folder)
 
 
 @pytest.fixture(scope="session")
 def photographs() -> Tensor:
-    """Real photographs that come with an installed package, floats in [0, 1]: (2, 3, 120, 160)."""
+    """Photographs included in matplotlib, floats in [0, 1]: (2, 3, 120, 160)."""
     cbook = pytest.importorskip("matplotlib.cbook")
     with cbook.get_sample_data("grace_hopper.jpg") as file:
         from PIL import Image
@@ -78,10 +78,10 @@ def photographs() -> Tensor:
 
 @pytest.fixture(scope="session")
 def timm() -> ModuleType:
-    """timm, or a skip."""
+    """The package timm; skips if it is not installed."""
     try:
         pytest.importorskip("torchvision", reason="timm needs torchvision: pip install timm")
-    except RuntimeError:  # its compiled half is for another build of torch; timm needs only the names in it
+    except RuntimeError:  # its operators are built for another torch; timm needs only their names
         _OPERATORS.append(torch.library.Library("torchvision", "DEF"))
         for name in ("nms", "qnms"):
             _OPERATORS[0].define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

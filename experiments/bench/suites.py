@@ -1,4 +1,4 @@
-"""The benchmark suites: what is measured, beside which peers."""
+"""The benchmark suites and their peers."""
 
 import math
 import tempfile

@@ -57,7 +57,7 @@ def time_together(contenders: Mapping[str, Work], effort: Effort, *, calls: int 
     start, rounds = time.perf_counter(), 0
     while rounds < effort.rounds or time.perf_counter() - start < effort.seconds:
         for name, timer in timers.items():
-            timer.timeit(repeats[name])  # warm up: caches and threads were left to the previous contender
+            timer.timeit(repeats[name])  # warm up: caches and threads were used by the previous contender
             samples[name].append(1000 * timer.timeit(repeats[name]).mean / calls)
         rounds += 1
     return {name: summarize(values) for name, values in samples.items()}

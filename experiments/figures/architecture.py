@@ -37,10 +37,10 @@ def trace(model: PolarNetwork, image: Tensor) -> tuple[list[Shape], list[Shape],
         for block in part.modules()
         if isinstance(block, ConvBlock | ResidualBlock)
     ]
-    seen = model.explain(image[None])
+    explanation = model.explain(image[None])
     for hook in hooks:
         hook.remove()
-    return *shapes, seen
+    return *shapes, explanation
 
 
 def draw(model: PolarNetwork, image: Tensor, path: Path, *, title: str) -> None:
@@ -59,7 +59,7 @@ def draw(model: PolarNetwork, image: Tensor, path: Path, *, title: str) -> None:
 
 def _draw_flow(axes: Any, model: PolarNetwork, image: Tensor) -> float:
     """Draws everything from left to right and returns the right edge."""
-    predictor, classifier, seen = trace(model, image)
+    predictor, classifier, explanation = trace(model, image)
     height, width = image.shape[-2:]
     unit = _SIDE / max(height, width)
     _picture(axes, image, (0, _LOWER), unit, f"image\n{width} × {height}")
@@ -69,25 +69,25 @@ def _draw_flow(axes: Any, model: PolarNetwork, image: Tensor) -> float:
     x = _blocks(axes, predictor, (22, _UPPER), unit, ORANGE, heading, 9.4)
     _arrow(axes, (x, _UPPER), (x + 3.2, _UPPER))
 
-    heatmap = normalize_heatmap(seen.heatmaps[0])
+    heatmap = normalize_heatmap(explanation.heatmaps[0])
     rows, columns = heatmap.shape
     scale = _SIDE * 0.62 / max(rows, columns)
     x += 3.7
     _picture(axes, heatmap[None], (x, _UPPER), scale, "heatmap", HEATMAP_CMAP)
-    column, row = origin_px(seen.origins[0], (rows, columns)).tolist()
+    column, row = origin_px(explanation.origins[0], (rows, columns)).tolist()
     mark_origin(axes, x + (column + 0.5) * scale, _UPPER + (rows / 2 - row - 0.5) * scale, size=12)
     x += columns * scale
 
     middle = max(x + 3, 46.0)
     _arrow(axes, (x + 0.5, _UPPER), (middle, _UPPER), (middle, _LOWER + 6.2))
-    origin = ", ".join(f"{value:+.2f}" for value in seen.origins[0].tolist())
+    origin = ", ".join(f"{value:+.2f}" for value in explanation.origins[0].tolist())
     axes.text(middle + 0.8, _UPPER - 4, f"centroid = origin\n({origin})", fontsize=9, va="center")
     _arrow(axes, (width * unit + 0.5, _LOWER), (middle - 6.2, _LOWER))
     _polar_grid(axes, middle)
     x = middle + 10
     _arrow(axes, (middle + 6, _LOWER), (x - 0.5, _LOWER))
 
-    polar = seen.polar_images[0]
+    polar = explanation.polar_images[0]
     angles, radii = polar.shape[-2:]
     scale = _SIDE / max(angles, radii)
     _picture(axes, polar, (x, _LOWER), scale, f"log-polar image\n{angles} angles × {radii} radii")
@@ -99,7 +99,7 @@ def _draw_flow(axes: Any, model: PolarNetwork, image: Tensor) -> float:
     heading = f"classifier, {len(classifier)} blocks{', periodic in the angle' * wraps}"
     x = _blocks(axes, classifier, (x, _LOWER), unit, BLUE, heading, 12.6)
     _arrow(axes, (x, _LOWER), (x + 4, _LOWER))
-    return _probabilities(axes, seen.logits[0].softmax(dim=0), model.classes, x + 5)
+    return _probabilities(axes, explanation.logits[0].softmax(dim=0), model.classes, x + 5)
 
 
 def _blocks(

@@ -17,7 +17,7 @@ from .panels import mark_shift, shifts_from_first, show
 
 ROTATIONS = (0.0, 45.0, 90.0, 160.0, 250.0)
 
-# The view of rendered voxels: rotated about z, then seen from above, in radians; and pixels per voxel.
+# The view of rendered voxels: rotation about z, then elevation, in radians; and pixels per voxel.
 _AZIMUTH, _ELEVATION, _PIXELS = math.radians(30), math.radians(25), 3.0
 _LIGHT = np.array((-0.4, -0.7, 0.6))
 

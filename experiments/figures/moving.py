@@ -63,10 +63,10 @@ def _render(digit: Tensor, model: PolarNetwork) -> Iterator[Any]:
     copies = digit.double().expand(len(kinds), 1, *digit.shape)
     pose = Similarity(rotation, unit * scale, unit * shift)
     images = similarity_warp(copies, pose, size=size, mode="bicubic").clamp(0, 1).float()
-    seen: Any = model.explain(images)
+    explanation: Any = model.explain(images)
     # Rows and columns where theory puts the landmarks of the first frame.
     grid: Any = model.transformer.grid
-    row, edge = polar_landmarks(seen.polar_images[0, 0])
+    row, edge = polar_landmarks(explanation.polar_images[0, 0])
     rows = (row + rotation / (2 * math.pi) * grid.angles) % grid.angles
     radius = grid.radius_at(torch.tensor(edge, dtype=torch.float64), size)
     columns = grid.column_at(radius * scale / scale[0], size)
@@ -75,7 +75,7 @@ def _render(digit: Tensor, model: PolarNetwork) -> Iterator[Any]:
     canvas: Any = FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     show(left, images[0])
-    show(right, seen.polar_images[0])
+    show(right, explanation.polar_images[0])
     for axes in (left, right):
         axes.images[0].set_interpolation("bilinear")
     marks = mark_origin(left, 0, 0, size=16)
@@ -87,14 +87,14 @@ def _render(digit: Tensor, model: PolarNetwork) -> Iterator[Any]:
     figure.set_layout_engine("none")  # the layout of the first frame is kept
     for index, kind in enumerate(kinds):
         left.images[0].set_data(images[index, 0].numpy())
-        right.images[0].set_data(seen.polar_images[index, 0].numpy())
-        x, y = origin_px(seen.origins[index], size).tolist()
+        right.images[0].set_data(explanation.polar_images[index, 0].numpy())
+        x, y = origin_px(explanation.origins[index], size).tolist()
         for mark in marks:
             mark.set_data([x], [y])
         row_line.set(ydata=[rows[index]] * 2, visible=kind == "rotate")
         column_line.set(xdata=[columns[index]] * 2, visible=kind == "grow")
         title.set_text(_TITLES[kind])
-        probability, label = seen.logits[index].softmax(dim=0).max(dim=0)
+        probability, label = explanation.logits[index].softmax(dim=0).max(dim=0)
         name = model.classes[int(label)] if model.classes else str(int(label))
         left.set_xlabel(f"prediction: {name} ({float(probability):.0%})", fontsize=9)
         canvas.draw()

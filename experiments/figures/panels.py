@@ -57,24 +57,24 @@ def label_rows(axes: Any, labels: Iterable[str]) -> None:
 def draw_explanations(
     figure: Any,
     images: Tensor,
-    seen: Any,
+    explanation: Any,
     labels: Tensor,
     classes: tuple[str, ...],
     centers: Tensor | None = None,
 ) -> None:
     """Draws images (N, C, H, W) with origins, heatmaps and log-polar images, one column per image.
 
-    `seen` is the model's explanation. The title is the predicted class, in red with the true one where they differ.
-    True centers (N, 2) in [-1, 1] are marked by circles.
+    `explanation` is the result of `model.explain`. The title is the predicted class, in red with the true one where
+    they differ. True centers (N, 2) in [-1, 1] are marked by circles.
     """
     size = (images.shape[-2], images.shape[-1])
-    origins, predictions = origin_px(seen.origins, size).tolist(), seen.logits.argmax(dim=1).tolist()
+    origins, predictions = origin_px(explanation.origins, size).tolist(), explanation.logits.argmax(dim=1).tolist()
     axes = figure.subplots(3, len(images), squeeze=False)
     for column, (image, heat, polar) in enumerate(axes.T):
         label, predicted = int(labels[column]), predictions[column]
         show(image, images[column])
-        show_heatmap(heat, images[column], seen.heatmaps[column])
-        show(polar, seen.polar_images[column])
+        show_heatmap(heat, images[column], explanation.heatmaps[column])
+        show(polar, explanation.polar_images[column])
         if label == predicted:
             image.set_title(classes[label], fontsize=10)
         else:

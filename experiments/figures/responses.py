@@ -102,7 +102,7 @@ def respond_to_orbit(digit: Tensor, kernel: Filter, *, steps: int = 360) -> Orbi
 
 
 def respond_everywhere(digit: Tensor, kernel: Filter, pose: Similarity = POSE) -> MapResponse:
-    """Returns the responses of `digit` (H, W), as it is and transformed by `pose`, at all rotations and scales."""
+    """Returns the responses of `digit` (H, W), original and transformed by `pose`, at all rotations and scales."""
     images = torch.stack((_on_canvas(digit), _on_canvas(digit, pose)))[:, None]
     grid = PolarGrid(SIZE, SIZE)
     polar = polar_sample(images, torch.zeros(2, 2, dtype=torch.float64), grid, mode="bicubic")

@@ -68,7 +68,7 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
         torch.tensor([each.shift_px for each in placed]).mul(unit).repeat(count, 1),
     )
     images = similarity_warp(digits.repeat_interleave(ways, dim=0)[:, None], pose, size=(height, width))
-    seen: Any = model.explain(images)
+    explanation: Any = model.explain(images)
     grid: Any = model.transformer.grid
     log_range = math.log(grid.outer_radius((height, width)) / grid.r_min_px)
     fractions = torch.tensor(
@@ -83,9 +83,9 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
 
     return Transformed(
         images.unflatten(0, (count, ways))[:, :, 0],
-        origin_px(seen.origins, (height, width)).unflatten(0, (count, ways)),
-        compare(_edges(seen.polar_images), seen.polar_images),
-        compare(seen.feature_maps, seen.feature_maps),
+        origin_px(explanation.origins, (height, width)).unflatten(0, (count, ways)),
+        compare(_edges(explanation.polar_images), explanation.polar_images),
+        compare(explanation.feature_maps, explanation.feature_maps),
     )
 
 

@@ -51,7 +51,7 @@ def moving(path: Path) -> None:
 def sim2mnist(path: Path) -> None:
     model = _network("ptn_b.sim2mnist")
     test = _load("sim2mnist", "test", **model.metadata.get("dataset_options", {}))
-    # 200 digits, the first of them a 9, as they are in MNIST.
+    # The MNIST originals of 200 test digits, the first of them a 9.
     first = int((test.labels == 9).nonzero()[0])
     originals = torch.cat([_load("mnist", split).images for split in ("train", "test")])
     digits = originals[test.meta["mnist_index"][first : first + 200], 0].float() / 255

@@ -75,7 +75,7 @@ def draw_rotsvhn(upright: Dataset, rotated: Dataset, wide: Dataset, shrunk: Data
 def neighbors(dataset: Dataset) -> Tensor:
     """Returns how many digits, 0 to 2, are next to each one in its photograph: int64 (N,)."""
     if "image_id" not in dataset.meta:
-        raise InputError(f"this source of {dataset.name} does not say which digits share a photograph")
+        raise InputError(f"this source of {dataset.name} does not identify the photograph of each digit")
     same = (dataset.meta["image_id"][1:] == dataset.meta["image_id"][:-1]).long()
     return F.pad(same, (1, 0)) + F.pad(same, (0, 1))
 
@@ -87,10 +87,10 @@ def draw_origins(model: PolarNetwork, title: str, digits: Dataset, path: Path) -
     count = neighbors(digits)
     chosen = sharpest(digits, count > 0, _COLUMNS)
     images = digits.images[chosen].float() / 255
-    seen = model.explain(images)
+    explanation = model.explain(images)
     figure = Figure(figsize=(11.5, 6.6), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
-    draw_explanations(parts[0], images, seen, digits.labels[chosen], digits.classes)
+    draw_explanations(parts[0], images, explanation, digits.labels[chosen], digits.classes)
     some = torch.linspace(0, len(digits) - 1, min(_MEASURED, len(digits))).long()
     distance = origin_offsets_px(model, subset(digits, some)).norm(dim=1)
     _draw_distances(parts[1], distance, count[some])

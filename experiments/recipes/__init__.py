@@ -1,6 +1,6 @@
 """Named recipes: one for each trained row of the paper's tables, and ours, with the ids of the rows it fills.
 
-A name is DATASET/MODEL/FORM; a "+" after the form says that training images are rotated at random.
+A name is DATASET/MODEL/FORM; a "+" after the form means that training images are rotated at random.
 """
 
 from ptn.errors import unknown_name

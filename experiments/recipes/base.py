@@ -1,4 +1,4 @@
-"""What all recipes share: their forms, and ensembles of trained networks."""
+"""Forms of recipes, and ensembles of trained networks."""
 
 import hashlib
 import re

@@ -113,7 +113,7 @@ def _modern_origins(recipe: Recipe, *, augmented: bool) -> Recipe:
         return replace(recipe, model=ModelSpec(recipe.model.name, options), origin_jitter_px=4.0)
     # where digits are centered, a predictor that learns from the start may settle on a part of the digit
     delay = 0.2 if dataset in ("rotmnist", "mnist-r") else 0.0
-    # jitter of the origin hides what distinguishes a 6 from a 9 at any angle: it fades to zero
+    # origin jitter hides the difference between 6 and 9 at any angle: it fades to zero
     fade = 0.6 if dataset == "rotmnist" else 0.0
     return replace(
         recipe,

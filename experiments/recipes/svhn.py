@@ -15,7 +15,7 @@ from .base import FORMS, EnsembleRecipe, Form, evaluations
 MODELS = ("ptn_resnet32", "resnet32")
 UPRIGHT_SETS = ("svhn", "svhn-minus")
 
-# crops are cut from the whole tile, so that the border shows what was there
+# crops are cut from the whole tile, so that their borders contain image content
 _TILES = {"training_tiles": True}
 _R_MIN_PX, _JITTER_PX = 2.0, 0.5
 

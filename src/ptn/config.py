@@ -48,7 +48,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise InputError(f"a setting looks like optimizer.lr=0.005; got {text!r}")
+        raise InputError(f"a setting must be KEY=VALUE, such as optimizer.lr=0.005; got {text!r}")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:
@@ -89,7 +89,7 @@ def check_options(
     Args:
         function: A function, a class or a `functools.partial` of one.
         known: The option names that a caller may set.
-        kind: What an option is called in error messages, such as "option of ptn_b".
+        kind: Description of an option in error messages, such as "option of ptn_b".
     """
     while isinstance(function, partial):
         function = function.func
@@ -165,7 +165,7 @@ _NAMES: dict[Any, str] = {
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:
-    """Returns `value` as the type `hint`; integers become floats and lists tuples where the hint says so."""
+    """Returns `value` as the type `hint`; integers become floats and lists tuples where the hint requires it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(value, hint, key)
@@ -180,13 +180,14 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
             return tuple(_convert(item, arguments[0], key) for item in value)
         check(key, value, len(value) == len(arguments), f"a list of {len(arguments)} values")
         return tuple(_convert(item, kind, key) for item, kind in zip(value, arguments, strict=True))
-    wanted = origin or hint
-    if not isinstance(wanted, type):  # Any, type variables
+    expected_type = origin or hint
+    if not isinstance(expected_type, type):  # Any, type variables
         return value
-    accepted: Any = {float: Real, int: Integral}.get(wanted, wanted)
-    holds = isinstance(value, accepted) and (wanted is bool or wanted is object or not isinstance(value, bool))
+    accepted: Any = {float: Real, int: Integral}.get(expected_type, expected_type)
+    takes_bool = expected_type is bool or expected_type is object
+    holds = isinstance(value, accepted) and (takes_bool or not isinstance(value, bool))
     check(key, value, holds, _describe(hint))
-    return wanted(value) if wanted in (int, float) else value
+    return expected_type(value) if expected_type in (int, float) else value
 
 
 def _convert_union(value: Any, hint: Any, key: str) -> Any:

@@ -31,7 +31,7 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"no device {name!r} here: torch sees {torch.cuda.device_count()} GPUs")
+        raise InputError(f"no device {name!r} on this machine: torch reports {torch.cuda.device_count()} GPUs")
     return device
 
 

@@ -30,7 +30,7 @@ def experiments(capsys):
 
 @pytest.fixture
 def make_record():
-    """Returns a function that makes a record of PTN-B+ by the modern recipe, with changes."""
+    """Returns a function that creates a record of PTN-B+ by the modern recipe, with changes."""
     from experiments.recipes import recipe_sha256
 
     def make(id="rotmnist.ptn_b.plus", *, recipe="rotmnist/ptn_b/modern+", seed=0, **changes):

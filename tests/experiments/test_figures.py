@@ -1,4 +1,4 @@
-"""What the figures measure agrees with theory, and each can be drawn."""
+"""Measurements in figures agree with theory, and every figure can be drawn."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_shifts_are_resolved_modulo_a_full_rotation():
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-def test_a_quarter_turn_shifts_the_response_to_the_orbit_by_90_degrees(digits, seed):
+def test_a_rotation_by_90_degrees_shifts_the_response_to_the_orbit_by_90_degrees(digits, seed):
     for digit in digits[[2, 7]]:
         response = responses.respond_to_orbit(digit, responses.Filter.random(seed), steps=72)
         upright, rotated = response.responses

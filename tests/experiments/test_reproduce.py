@@ -1,4 +1,4 @@
-"""`python -m experiments reproduce`: trains what a table lacks, evaluates ensembles, and reports."""
+"""`python -m experiments reproduce`: trains the missing runs of a table, evaluates ensembles, and reports."""
 
 from dataclasses import replace
 

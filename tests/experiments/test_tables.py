@@ -1,4 +1,4 @@
-"""Tables report what the records say."""
+"""Tables agree with the records."""
 
 import math
 

@@ -93,7 +93,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def seeded(name: str) -> torch.nn.Module:
-    """A network initialised with seed 0, for images of the size it is made for."""
+    """A network initialised with seed 0, for images of its default size."""
     return adapter.create_seeded(name, seed=0, **SETTINGS.get(name, {}))
 
 

@@ -1,4 +1,4 @@
-"""What the golden tests share."""
+"""Shared fixtures of the golden tests."""
 
 import sys
 from collections.abc import Iterator

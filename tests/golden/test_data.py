@@ -20,7 +20,7 @@ MEAN_TOLERANCE = 0.05
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty cache, so that every set is made anew; removed at the end, because sets are large."""
+    """An empty cache, so that every set is generated; removed at the end, because sets are large."""
     folder = tmp_path_factory.mktemp("cache")
     yield folder
     shutil.rmtree(folder)
@@ -33,7 +33,7 @@ def _environment(cache: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def real_data() -> Path:
-    """The folder of real data, or a skip."""
+    """The folder of real data; skips without PTN_DATA."""
     if not os.environ.get("PTN_DATA"):
         pytest.skip("PTN_DATA is not set: no real data")
     return Path(os.environ["PTN_DATA"].split(os.pathsep)[0])

@@ -1,4 +1,4 @@
-"""Exported, saved and optimised networks give the logits of the network they were made from."""
+"""Exported, saved and optimised networks give the logits of the original network."""
 
 from pathlib import Path
 

@@ -50,15 +50,18 @@ def make_digests(device: str) -> dict[str, Any]:
     """All digests. On a CPU only a few steps of runs that are not fused."""
     on_gpu = device == "cuda"
     sampled = sample_geometry(device, "triton" if on_gpu else "torch")
-    made: dict[str, Any] = {"geometry": {name: checksum(value) for name, value in sampled.items()}, "training": {}}
+    digests: dict[str, Any] = {
+        "geometry": {name: checksum(value) for name, value in sampled.items()},
+        "training": {},
+    }
     for name, (kind, precision, fused) in RUNS.items():
         if on_gpu or not fused:
             steps = 20 if on_gpu else 5
             result = train(kind, steps, device=device, fused=fused, precision=precision)
-            made["training"][name] = digest(result)
+            digests["training"][name] = digest(result)
             print(f"{name}: losses {result['losses'][0]:.4f} to {result['losses'][-1]:.4f}", flush=True)
-    made["machine"] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if on_gpu else "cpu"}
-    return made
+    digests["machine"] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if on_gpu else "cpu"}
+    return digests
 
 
 def relative(ours: float, others: float, scale: float) -> float:
@@ -106,9 +109,9 @@ def main() -> None:
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
-    made = make_digests(options.device)
-    options.out.write_text(json.dumps(made) + "\n", encoding="utf-8")
-    if options.compare and not compare(made, json.loads(options.compare.read_text(encoding="utf-8"))):
+    digests = make_digests(options.device)
+    options.out.write_text(json.dumps(digests) + "\n", encoding="utf-8")
+    if options.compare and not compare(digests, json.loads(options.compare.read_text(encoding="utf-8"))):
         sys.exit(1)
 
 

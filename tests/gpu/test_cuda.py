@@ -1,4 +1,4 @@
-"""What must hold on a GPU: geometry agrees with float64, and runs are equal bit for bit, captured and all."""
+"""Training on a GPU: runs are bit-identical, also as captured CUDA graphs, and geometry agrees with float64."""
 
 import gc
 from dataclasses import replace
@@ -14,9 +14,9 @@ from ptn.training.trainer import prepare_device
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
-    # grid_sample says that its gradient is not deterministic; the part that is asked for here is
+    # grid_sample warns that its gradient is not deterministic; the gradient used here is
     pytest.mark.filterwarnings("ignore:grid_sampler_2d_backward_cuda"),
-    # of torch itself, while it compiles
+    # raised by torch.compile
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
 ]
@@ -80,7 +80,7 @@ def test_alone_in_a_fleet_streamed_and_resumed_are_equal(recipe, data, tmp_path)
 
 
 def test_a_run_does_not_depend_on_another_that_had_its_stream(recipe, data):
-    """Streams come from a pool of 32; what torch frees with one run's graph must not be what another's uses."""
+    """Streams come from a pool of 32: freeing the graph of one run must not free memory that another run uses."""
     alone = Run(recipe, data, GPU)
     train_fleet([alone])
     first = Run(recipe, data, GPU)

@@ -224,7 +224,7 @@ def test_vmap_of_the_gradient():
     assert torch.allclose(grads, origin.grad, atol=1e-4)
 
 
-def test_autocast_leaves_it_alone():
+def test_autocast_does_not_change_it():
     images, origin = torch.rand(2, 1, 28, 28, device=GPU), torch.rand(2, 2, device=GPU) * 0.2
     with torch.autocast("cuda", torch.bfloat16):
         polar = polar_sample(images, origin, PolarGrid(28, 28))

@@ -12,9 +12,9 @@ from ptn.training.trainer import prepare_device
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
-    # grid_sample says that its gradient is not deterministic; the part that is asked for here is
+    # grid_sample warns that its gradient is not deterministic; the gradient used here is
     pytest.mark.filterwarnings("ignore:grid_sampler_2d_backward_cuda"),
-    # of torch itself, while it compiles
+    # raised by torch.compile
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
     pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled"),

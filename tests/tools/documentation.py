@@ -3,7 +3,7 @@
 A page is read from top to bottom. Comments above a block say how it is run:
 
     <!-- not run: REASON -->    not at all; commands are still checked to exist
-    <!-- slow -->               Python that takes longer than a quick test may; commands always do
+    <!-- slow -->               Python for the slow tests; commands always belong to them
     <!-- first                  commands that the reader has run elsewhere, run before the next block
     ptn data example coins photos
     -->
@@ -34,7 +34,7 @@ _PIECES = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, the line on which it starts, whether it is slow, and why it is not run, if so."""
+    """A block of code, its first line number, whether it is slow, and the reason if it is not run."""
 
     kind: Literal["python", "shell"]
     code: str
@@ -50,7 +50,7 @@ def pages() -> list[Path]:
 
 
 def read_blocks(text: str) -> list[Block]:
-    """The blocks of Python and of commands in a page, in their order; other languages are pictures in letters."""
+    """The blocks of Python and of commands in a page, in their order; other languages are skipped."""
     blocks, reason, slow = [], "", False
     for match in _PIECES.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -76,7 +76,7 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> None:
 
 
 def run_shell(block: Block, page: Path, folder: Path, *, cache: Path, seconds: float = 1200) -> None:
-    """Run commands in `folder`, and raise if one of them fails, with what it said, or if they take too long."""
+    """Run commands in `folder`, and raise, with the output, if one of them fails or they take too long."""
     process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", strip_prompts(block.code)],
         cwd=folder,
@@ -84,21 +84,21 @@ def run_shell(block: Block, page: Path, folder: Path, *, cache: Path, seconds: f
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # so that what bash has started can be ended with it
+        start_new_session=True,  # so that child processes of bash can be stopped with it
     )
     where = f"{page.name}:{block.line}"
     try:
-        said, _ = process.communicate(timeout=seconds)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise AssertionError(f"{where} takes longer than {seconds:g} s:\n{block.code}") from None
     if process.returncode:
-        raise AssertionError(f"{where} exits with {process.returncode}:\n{block.code}\n{said[-2000:]}")
+        raise AssertionError(f"{where} exits with {process.returncode}:\n{block.code}\n{output[-2000:]}")
 
 
 def strip_prompts(code: str) -> str:
-    """Commands without the `$ ` of a console, and without what the console answered."""
+    """Commands without the `$ ` of a console, and without its output."""
     lines = code.splitlines()
     if any(line.startswith("$ ") for line in lines):
         lines = [line[2:] for line in lines if line.startswith("$ ")]
@@ -113,7 +113,7 @@ def ptn_commands(block: Block, program: tuple[str, ...] = ("ptn",)) -> list[list
 
 
 def _environment(cache: Path) -> dict[str, str]:
-    """The tests' own, in which `ptn`, `python` and `pip` are those of the interpreter that runs them."""
+    """An environment in which `ptn`, `python` and `pip` are those of the interpreter that runs the tests."""
     tools = cache / "bin"
     if not tools.exists():
         tools.mkdir(parents=True)
@@ -135,8 +135,8 @@ def _environment(cache: Path) -> dict[str, str]:
     }
 
 
-# `pip install 'ptn[extra]'` of this very project, as far as pip goes without changing what is installed or asking
-# the network: it reads the project, finds the extra, and finds everything that this asks for.
+# `pip install 'ptn[extra]'` of this project as a dry run without network: checks that the extra exists and that its
+# requirements are installed.
 _PIP = """[ $# = 2 ] && [ "$1" = install ] && [ "${{2#ptn}}" != "$2" ] || {{ echo "pip $*?" >&2; exit 1; }}
 {python} -m pip install --dry-run --no-index --no-build-isolation {project}"${{2#ptn}}" 2>&1 | tee pip.log
 ! grep "does not provide the extra" pip.log"""

@@ -1,4 +1,4 @@
-"""Dataclasses from JSON-like values and dotted keys: what is converted, what is refused."""
+"""Dataclasses from JSON-like values and dotted keys: conversion, and refused values."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -107,7 +107,7 @@ def test_settings_are_written_as_key_and_json_value(text, expected):
 
 @pytest.mark.parametrize("text", ["optimizer.lr", "=1", ""])
 def test_a_setting_needs_a_key_and_a_value(text):
-    with pytest.raises(InputError, match="looks like"):
+    with pytest.raises(InputError, match="such as"):
         parse_setting(text)
 
 

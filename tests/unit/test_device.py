@@ -53,7 +53,7 @@ def test_large_images_come_in_smaller_batches():
     assert [default_batch(shape) for shape in shapes] == [1000, 1000, 128, 1]
 
 
-@pytest.mark.parametrize(("name", "message"), [("gpu", "unknown device 'gpu'"), ("cuda:99", "torch sees")])
+@pytest.mark.parametrize(("name", "message"), [("gpu", "unknown device 'gpu'"), ("cuda:99", "torch reports")])
 def test_a_device_that_does_not_exist_is_named(name, message):
     with pytest.raises(InputError, match=message):
         choose_device(name)

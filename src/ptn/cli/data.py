@@ -61,7 +61,7 @@ def check_sets(
     names: Annotated[list[str] | None, typer.Argument(help="Names of `ptn data list`; by default all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Load data sets; print counts, classes, sources, checksums and what is missing.
+    """Load data sets; print counts, classes, sources, checksums and missing files.
 
     Generated data sets are generated and cached. The exit status is 2 if a named data set is missing or incomplete.
     """

@@ -98,7 +98,7 @@ def load_split(name: str, split: str, title: str = "loading", **options: Any) ->
 def load_data(
     model: Any, weights: str, dataset: str | None, folder: Path | None, split: str
 ) -> "Dataset | VoxelDataset":
-    """Returns the requested data set or folder, by default what the model was trained on with the same options."""
+    """Returns the requested data set or folder, by default the training data of the model."""
     if folder is not None and dataset is not None:
         raise InputError("use either --dataset or --folder")
     trained_on = model.metadata.get("dataset")

@@ -15,7 +15,7 @@ from .store import fingerprint
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split of a data set. A `torch.utils.data.DataLoader` takes it as it is.
+    """One split of a data set. Can be passed to `torch.utils.data.DataLoader`.
 
     Args:
         images: uint8 (N, C, H, W).

@@ -166,8 +166,8 @@ def load_rotmnist(
 
     Args:
         source: "original" reads the files of Larochelle et al. (2007), "regenerated" rotates MNIST's digits with
-            `seed`, "any" takes the original if it is there. The original does not say which digit of MNIST an image
-            is: `meta["mnist_index"]` is -1.
+            `seed`, "any" uses the original if it is available. The original does not identify the MNIST digit of
+            an image: `meta["mnist_index"]` is -1.
     """
     splits = SPECS["rotmnist"].splits
     original = None if source == "regenerated" else find_rotated(split)

@@ -83,7 +83,7 @@ def draw_textures(name: str, split: str, count: int, generator: torch.Generator)
 
 
 COIN_RADII_PX = (8.0, 16.0)
-# Mean and standard deviation of each coin's pixels: otherwise the brightness would tell coins apart.
+# Mean and standard deviation of each coin's pixels: otherwise the brightness alone would distinguish coins.
 COIN_MEAN, COIN_STD = 0.6, 0.13
 
 _ANGLES = 128
@@ -99,7 +99,7 @@ class Place(NamedTuple):
     reach: int
 
 
-# Named after what the heads on the coins wear.
+# Named after the headdress or hair of the portrait.
 COINS = {
     "band": Place(154, 198, 24),
     "crest": Place(47, 260, 33),

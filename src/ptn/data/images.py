@@ -66,7 +66,7 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
         if not (values.min() >= 0 and values.max() <= 1):
             raise InputError(f"{path}: floats must be in [0, 1]; save it with 8 or 16 bits")
     elif picture.mode == "I" and file_format not in ("PNG", "PPM"):
-        raise InputError(f"{path}: 32-bit integers do not tell which value is white; save it with 8 or 16 bits")
+        raise InputError(f"{path}: the white level of 32-bit integers is unknown; save it with 8 or 16 bits")
     elif picture.mode.startswith("I"):  # Pillow reads some 16-bit files with 32 bits
         values = np.asarray(picture).astype(np.float32) / 65535
     else:
@@ -120,7 +120,7 @@ def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -
 
 @dataclass(frozen=True)
 class _PolarInfo:
-    """Stored in a polar image file for the way back: origin, (H, W) of the original image, and grid."""
+    """Metadata of a polar image file for the inverse: origin, (H, W) of the original image, and grid."""
 
     origin: tuple[float, float]
     size: tuple[int, int]

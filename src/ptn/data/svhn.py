@@ -38,7 +38,7 @@ CROP = 32
 HELD_OUT, HELD_OUT_OF = 6_000, 73_257
 BLOCK = 60
 DIGITS = tuple("0123456789")
-# 6 and 9, rotated by 180°, are each other.
+# A 6 rotated by 180° is a 9, and vice versa.
 AMBIGUOUS = (6, 9)
 # Parts of hashes; increase them if the same files give other images.
 TILES_VERSION = 1
@@ -50,7 +50,7 @@ _CHUNK = 2048
 
 Range = tuple[float, float]
 Tensors = dict[str, Tensor]
-# Files of a split: what they are, their hash, and their reader.
+# Files of a split: description, hash and reader.
 Source = tuple[str, str, Callable[[], Tensors]]
 
 

@@ -1,1 +1,1 @@
-"""The page of `ptn demo`: transform an image by hand and see what a PTN and a plain CNN compute."""
+"""The page of `ptn demo`: transform an image and compare the predictions of a PTN and a plain CNN."""

@@ -1,4 +1,4 @@
-"""What a pair of networks computes for one image in a given pose."""
+"""Intermediate results and predictions of a pair of networks for a transformed image."""
 
 import math
 from dataclasses import dataclass

@@ -100,10 +100,10 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
             used.add(None if plain is None else plain.source)
     for candidate in owned:
         if not candidate.is_polar and candidate.source not in used:
-            raise InputError(f"{candidate.source}: no PTN for the same images; give --weights of one")
+            raise InputError(f"{candidate.source}: no PTN for the same images; add one with --weights")
     if not pairs:
         raise InputError(
-            "no trained pair of networks to show: run `ptn quickstart`, then give both of its networks with "
+            "no trained pair of networks to show: run `ptn quickstart`, then pass both of its networks with "
             "--weights out/runs/quickstart.ptn_s.modern/seed-0/weights.safetensors, and the same of ccnn_s"
         )
     titles = [pair.title for pair in pairs]

@@ -95,7 +95,7 @@ class Query(BaseModel):
 def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> Starlette:
     """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from.
 
-    It answers only requests to this machine's own name, and only scripts of its own page. Static files are read
+    Requests to other host names and from scripts of other pages are refused. Static files are read
     once and served from memory: no path from a request reaches the file system.
     """
     by_key = {pair.key: pair for pair in pairs}
@@ -162,7 +162,7 @@ def serve(
 async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
     """Refuses scripts of other pages, and sets the security headers of every response."""
     own = request.headers.get("origin") in (None, f"http://{request.headers.get('host')}")
-    refusal = JSONResponse({"reason": "only scripts of this page are answered"}, 403)
+    refusal = JSONResponse({"reason": "requests of other pages are refused"}, 403)
     response = await call_next(request) if own else refusal
     response.headers.update(_HEADERS)
     return response

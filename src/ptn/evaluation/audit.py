@@ -109,7 +109,7 @@ def audit(
 
     Args:
         model: images (N, C, H, W) in [0, 1] -> logits or probabilities (N, classes): a torch module, a function, or
-            what `load_model` takes.
+            a source of `load_model`.
         images: (N, C, H, W) as floats in [0, 1] or uint8; volumes (N, C, X, Y, Z), which rotate about z; or a data
             set, which includes labels.
         labels: class indices; without them only the consistency is measured.
@@ -230,13 +230,13 @@ def _sums(before: Tensor, after: Tensor, labels: Tensor | None) -> Tensor:
 
 
 def _scores(model: nn.Module, images: Tensor) -> Tensor:
-    """Returns checked scores (N, classes) on the CPU."""
+    """Returns logits or probabilities (N, classes) on the CPU, after checking them."""
     scores = model(images)
     if not isinstance(scores, Tensor):
         raise InputError(f"a classifier must return a tensor (N, classes); got {type(scores).__name__}")
     if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
         expected = f"({len(images)}, classes) for {len(images)} images, at least 2 classes"
-        raise InputError(f"a classifier must return scores {expected}; got {tuple(scores.shape)}")
+        raise InputError(f"a classifier must return logits {expected}; got {tuple(scores.shape)}")
     scores = scores.float().cpu()
     check_finite(scores)
     return scores
@@ -296,7 +296,7 @@ def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
 
 
 class _Function(nn.Module):
-    """A function from images to scores, tensors or arrays, as a module."""
+    """A function from images to logits or probabilities, tensors or arrays, as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()

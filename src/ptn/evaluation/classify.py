@@ -1,4 +1,4 @@
-"""Class scores and test errors of models, with test-time augmentation."""
+"""Class probabilities and test errors of models, with test-time augmentation."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ NEIGHBOR_PX = 1.0
 
 
 class DivergedError(InputError):
-    """Raised when scores are NaN or infinite."""
+    """Raised when logits or probabilities are NaN or infinite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +59,14 @@ def scores(
     precision: Precision = "fp32",
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Returns the softmax scores of each image in evaluation mode: float32 (N, classes) on the CPU.
+    """Returns the class probabilities of each image in evaluation mode: float32 (N, classes) on the CPU.
 
     Args:
         images: (N, C, H, W) or (N, C, X, Y, Z), floats in [0, 1] or uint8 (0 to 255 in images, 0 or 1 in voxels),
             or a data set.
         batch: images per forward pass; by default 1000, fewer for large images.
-        rotations: test-time augmentation: average the scores over this many rotations by equal angles, bilinear,
-            about the center (of voxels about z). The paper uses 8.
+        rotations: test-time augmentation: average the probabilities over this many rotations by equal angles,
+            bilinear, about the center (of voxels about z). The paper uses 8.
         origins: with 5, also average over the predicted origin and its four neighbors at a distance of one pixel.
             Only for polar networks.
         device: where to compute; by default the device of the model. The model is moved there.
@@ -138,17 +138,17 @@ def _logits_by_origin(model: Any, images: Tensor, origins: int) -> Iterator[Tens
 
 
 def ensemble_scores(members: Sequence[Tensor]) -> Tensor:
-    """Returns the mean of the scores (N, classes) of several models for the same images."""
+    """Returns the mean of the probabilities (N, classes) of several models for the same images."""
     if not members:
-        raise InputError("an ensemble needs the scores of at least one model")
+        raise InputError("an ensemble needs the probabilities of at least one model")
     if len({member.shape for member in members}) > 1:
         shapes = ", ".join(str(tuple(member.shape)) for member in members)
-        raise InputError(f"the members of an ensemble must score the same images and classes; got {shapes}")
+        raise InputError(f"the members of an ensemble need the same images and classes; got {shapes}")
     return torch.stack(tuple(members)).mean(dim=0)
 
 
 def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDataset, **options: Any) -> Evaluation:
-    """Returns the test error of a model, or of scores (N, classes).
+    """Returns the test error of a model, or of logits or probabilities (N, classes).
 
     Args:
         options: for a model, those of `ptn.evaluation.scores`: batch, rotations and origins (test-time
@@ -157,14 +157,14 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
     if isinstance(model_or_scores, nn.Module):
         results = scores(model_or_scores, dataset, **options)
     elif options:
-        raise InputError(f"{', '.join(options)}: not used when scores are given")
+        raise InputError(f"{', '.join(options)}: only used with a model, not with probabilities")
     else:
         results = model_or_scores
     count, classes = len(dataset), len(dataset.classes)
     if results.shape != (count, classes):
         raise InputError(
             f"{dataset.name} {dataset.split} has {count} samples and {classes} classes; "
-            f"the scores have shape {tuple(results.shape)}"
+            f"the probabilities have shape {tuple(results.shape)}"
         )
     check_finite(results)
     pairs = dataset.labels * classes + results.argmax(dim=1).cpu()
@@ -183,10 +183,10 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
 
 
 def check_finite(scores: Tensor) -> None:
-    """Raises DivergedError unless all scores (N, classes) are finite."""
+    """Raises DivergedError unless all logits or probabilities (N, classes) are finite."""
     bad = int((~torch.isfinite(scores).all(dim=1)).sum())
     if bad:
-        raise DivergedError(f"the scores of {bad} of {len(scores)} images are not finite: the model has diverged")
+        raise DivergedError(f"the outputs for {bad} of {len(scores)} images are not finite: the model has diverged")
 
 
 def accuracy_by_angle(

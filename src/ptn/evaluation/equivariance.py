@@ -161,7 +161,7 @@ def _measure(
             pose = transform.pose
             sums = {layer.name: torch.zeros(2, 2, dtype=torch.float64) for layer in layers}
             visible = images
-            if relation == "image":  # black out what the transform would move out of view
+            if relation == "image":  # mask pixels that the transform moves out of view
                 visible = images * disc(images, share=_shift_share(pose, size) / max(1.0, float(pose.scale)))
             for inputs in visible.split(_BATCH):
                 moved, _ = _carry(source, inputs, pose, size)
@@ -278,8 +278,8 @@ def _choose_layers(model: nn.Module, images: Tensor, names: Sequence[str] | None
             raise unknown_name("layer", name, modules)
         if layers.get(name) is None:
             raise InputError(f"the layer {name} cannot be compared: {_REQUIRED}")
-    found = [layer for layer in layers.values() if layer and (names is not None or len(layer.shape) > 1)]
-    return [*found, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
+    selected = [layer for layer in layers.values() if layer and (names is not None or len(layer.shape) > 1)]
+    return [*selected, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
 
 
 def _describe(name: str, output: Any, modules: dict[str, nn.Module], order: list[str]) -> _Layer | None:

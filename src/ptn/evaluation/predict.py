@@ -34,7 +34,7 @@ class Prediction:
         label: index of the most probable class.
         top: the most probable classes with their probabilities, in descending order.
         origin: (x, y) in [-1, 1], and `heatmap` (h, w); None if the model has none.
-        image: the input of the model as uint8 (C, H, W); voxels are seen from above.
+        image: the input of the model as uint8 (C, H, W); voxels as a view from above.
         path: the file, if the input was one.
     """
 
@@ -69,7 +69,7 @@ def predict(
     the inputs are mesh files, which are voxelized, or tensors of voxels.
 
     Args:
-        model: a model of this package, or what `load_model` takes.
+        model: a model of this package, or a source of `load_model`.
         images: one or several: paths, PIL images, arrays (H, W) or (H, W, C), tensors (C, H, W), each uint8 or
             floats in [0, 1]; or a batch of tensors (N, C, H, W).
         top: number of classes in `Prediction.top`.

@@ -64,7 +64,7 @@ def polar_sample(
         padding_mode: values outside the image: "zeros", or the nearest pixel of the "border".
         backend: "torch", "triton", or "auto", the faster one (see `uses_triton`). On a GPU the gradient to the
             images is not deterministic; that to the origin is, with Triton.
-        check_origin: look at the values of the origin in eager calls on a CPU. Without it, the polar image of a
+        check_origin: check the values of the origin in eager calls on a CPU. Without it, the polar image of a
             non-finite origin is NaN there too.
 
     Raises:

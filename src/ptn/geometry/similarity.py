@@ -53,7 +53,7 @@ class Similarity:
     __matmul__ = compose
 
     def inverse(self) -> "Similarity":
-        """Return the map that undoes this one."""
+        """Return the inverse map."""
         back = Similarity(-self.rotation, 1 / self.scale)
         x, y = self._shift()
         return Similarity(back.rotation, back.scale, _as_pair(*back._rotate_and_scale(-x, -y)))

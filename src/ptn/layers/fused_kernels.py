@@ -83,7 +83,7 @@ def sum_channels(
     """Sum and squared deviation per channel of the pixels of each program: `sums` (2, C, programs)."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = tl.arange(0, BLOCK_N)
-    seen = tl.full((), 0.0, tl.float32)
+    total = tl.full((), 0.0, tl.float32)
     mean = tl.zeros([BLOCK_N], tl.float32)
     squares = tl.zeros([BLOCK_N], tl.float32)
     for step in range(STEPS):
@@ -94,11 +94,11 @@ def sum_channels(
         count = tl.maximum(tl.minimum(pixels - first, BLOCK_M), 0).to(tl.float32)
         own = tl.sum(value, axis=0) / tl.maximum(count, 1.0)
         deviation = tl.where(mask, value - own[None, :], 0.0)
-        share = count / tl.maximum(seen + count, 1.0)
-        squares += tl.sum(deviation * deviation, axis=0) + (own - mean) * (own - mean) * seen * share
+        share = count / tl.maximum(total + count, 1.0)
+        squares += tl.sum(deviation * deviation, axis=0) + (own - mean) * (own - mean) * total * share
         mean += (own - mean) * share
-        seen += count
-    tl.store(sums + c * programs + program, mean * seen, mask=c < C)
+        total += count
+    tl.store(sums + c * programs + program, mean * total, mask=c < C)
     tl.store(sums + (C + c) * programs + program, squares, mask=c < C)
 
 
@@ -277,7 +277,7 @@ def conv_backward_input(
     begins a residual block, `shortcut` is the gradient at the end of the block, with `SHORTCUT` channels.
 
     Programs: (tile of pixels, offset within the stride): the taps that reach a pixel depend only on its offset.
-    With wrapping, a row also contributes one period before and after itself. `PERIODS` is 3 if the kernel looks at
+    With wrapping, a row also contributes one period before and after itself. `PERIODS` is 3 if the kernel reads
     all of them, and 1 if the padding of dy already contains them.
     """
     offset = 0 if SY * SX == 1 else tl.program_id(1)

@@ -134,7 +134,7 @@ class Sums(NamedTuple):
 def make_shortcut(first: Layer, x: Tensor) -> Shortcut:
     """The shortcut of the residual block that begins with `first`, which reads `x`."""
     padding, size, stride = first.padding, first.size, first.stride[0]
-    if first.is_volume and stride > 1:  # the kernel sees the last two axes as one, which has no stride
+    if first.is_volume and stride > 1:  # the kernel treats the last two axes as one, which has no stride
         rows = padding[0]
         x = x[:, rows : rows + size[0] : stride, ::stride, ::stride].contiguous()
         padding, size, stride = (0, 0, 0), first.out_size, 1
@@ -424,7 +424,7 @@ def _pixels(maps: Tensor) -> int:
 
 
 def _shape(maps: Tensor, padding: tuple[int, ...]) -> dict[str, int]:
-    """The constants of (N, …, C) maps as kernels see them: all axes but the first as one."""
+    """The constants of (N, …, C) maps as passed to kernels, with all axes but the first merged."""
     _, height, *others, channels = maps.shape
     return {"C": channels, "H": height, "W": math.prod(others), "PY": padding[0], "PX": padding[1]}
 

@@ -160,7 +160,7 @@ def block_chain_backward(
     scale and offset in the last two rows, and with `input_grad` that of the input.
 
     Args:
-        saved: what `block_chain` returned after the `output`.
+        saved: results of `block_chain` after the `output`.
         size: of the input's spatial axes.
     """
     layers = launch.make_layers(size, output.dtype, weights, layout)

@@ -26,7 +26,7 @@ class Location(NamedTuple):
 
 
 def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
-    """Returns the weights (N, h, w) of raw scores (N, h, w) or (N, 1, h, w), in float32 or float64."""
+    """Returns the weights (N, h, w) of a raw heatmap (N, h, w) or (N, 1, h, w), in float32 or float64."""
     check_choice("heatmap", activation, HEATMAP_ACTIVATIONS)
     if not isinstance(heatmap, Tensor):
         raise InputError(f"expected a heatmap tensor (N, h, w) or (N, 1, h, w); got {type(heatmap).__name__}")
@@ -37,8 +37,8 @@ def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus"
             f"expected a floating-point heatmap (N, h, w) or (N, 1, h, w); "
             f"got {heatmap.dtype} {tuple(heatmap.shape)}"
         )
-    scores = heatmap if heatmap.dtype == torch.float64 else heatmap.float()
-    return F.softplus(scores) if activation == "softplus" else scores
+    values = heatmap if heatmap.dtype == torch.float64 else heatmap.float()
+    return F.softplus(values) if activation == "softplus" else values
 
 
 def centroid(weights: Tensor) -> Tensor:
@@ -62,11 +62,11 @@ def centroid(weights: Tensor) -> Tensor:
 
 
 def heatmap_centroid(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
-    """Returns the origin of a heatmap of raw scores: (N, h, w) or (N, 1, h, w) -> (N, 2) in [-1, 1].
+    """Returns the origin of a raw heatmap: (N, h, w) or (N, 1, h, w) -> (N, 2) in [-1, 1].
 
     Args:
-        activation: how scores become weights: "linear" leaves them as they are, as in the paper; "softplus" makes
-            them positive, so that the centroid is well-conditioned.
+        activation: applied to the heatmap before the centroid: "linear", the identity, as in the paper; "softplus"
+            makes weights positive, so that the centroid is well-conditioned.
     """
     return centroid(activate_heatmap(heatmap, activation))
 
@@ -108,8 +108,8 @@ class OriginPredictor(nn.Module):
         body: (N, C, H, W) -> (N, channels, h, w).
         channels: channels of the output of `body`.
         heatmap: activation of the heatmap, see `heatmap_centroid`.
-        origin_turns: 1, or 4: the heatmap is the mean over the four rotations of the image by quarter turns, each
-            rotated back. The origin is then exactly equivariant to quarter turns. For square images.
+        origin_turns: 1, or 4: the heatmap is the mean over the four rotations of the image by multiples of 90°,
+            each rotated back. The origin is then exactly equivariant to these rotations. For square images.
     """
 
     def __init__(

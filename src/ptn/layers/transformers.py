@@ -33,8 +33,8 @@ class PolarTransformer(nn.Module):
     """Resamples images on a polar grid around an origin: (N, C, H, W) -> (N, C, angles, radii).
 
     `PolarTransformer(grid)` samples around the centre of the image, `PolarTransformer(grid, predictor)` around the
-    origin that `predictor` finds, and `PolarTransformer(grid, origin="learned", in_chans=3)` around the origin that
-    the paper's predictor finds once it is trained; see `default_predictor`.
+    origin that `predictor` predicts, and `PolarTransformer(grid, origin="learned", in_chans=3)` around the origin
+    that the paper's predictor predicts after training; see `default_predictor`.
 
     If the predicted origin of an image is not finite, its samples are NaN.
 
@@ -43,7 +43,7 @@ class PolarTransformer(nn.Module):
         predictor: predicts the origin of each image.
         origin: "center" or "learned"; by default "learned" with a predictor and "center" without.
         in_chans: channels of the images; only with `origin="learned"` and without a predictor.
-        origin_jitter_px: in training, moves each origin by up to so many pixels along x and y.
+        origin_jitter_px: in training, moves each origin by up to this many pixels along x and y.
         mode: interpolation, as in `polar_sample`.
         padding_mode: values outside the image, as in `polar_sample`.
 
@@ -86,7 +86,7 @@ class PolarTransformer(nn.Module):
         """Returns the polar image around `origin`, by default the predicted one or the centre.
 
         Args:
-            guide: what the predictor reads instead of `images`, such as normalized images.
+            guide: input of the predictor instead of `images`, such as normalized images.
         """
         if origin is not None:
             return self.sample(images, origin)

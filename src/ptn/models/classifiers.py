@@ -59,8 +59,8 @@ class RowHead(nn.Linear):
     """Linear layer over feature maps averaged along the columns only: (N, C, rows, columns) -> (N, num_classes).
 
     Each row of a polar image is a direction, so the logits depend on how an object is rotated. All rows start
-    with equal weights. The scale makes SGD learn what the rows have in common at the rate of a linear layer over
-    the average of all positions.
+    with equal weights. The scale makes SGD learn the component common to all rows at the rate of a linear layer
+    over the average of all positions.
     """
 
     def __init__(self, channels: int, rows: int, num_classes: int) -> None:

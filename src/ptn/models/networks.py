@@ -1,4 +1,4 @@
-"""Networks: a transformer and a classifier of what it samples, ensembles of networks, and how each is built."""
+"""Networks: a transformer and a classifier of its samples, ensembles of networks, and their builders."""
 
 import math
 from abc import ABC, abstractmethod
@@ -48,7 +48,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Intermediate results of a forward pass, without gradients; None for what a network does not have.
+    """Intermediate results of a forward pass, without gradients; None if the network has no such result.
 
     Attributes:
         logits: (N, num_classes).
@@ -84,7 +84,7 @@ class Network(nn.Module, ABC):
     Images are normalized with the buffers `mean` and `std`: normalization is part of the network.
 
     Attributes:
-        config: How `create_model` builds the network; missing if it cannot.
+        config: Arguments of `create_model` that build the network; missing if it cannot.
         classes: Names of the classes, or None.
         metadata: Facts about the training, such as "dataset", "recipe", "seed" and "test_error".
     """
@@ -172,8 +172,8 @@ class PlainNetwork(Network):
 class PolarNetwork(Network):
     """A classifier of polar images: PTN, PCNN, and the cylindrical network for volumes.
 
-    Images are sampled before they are normalized. What lies outside an image is therefore black like its
-    background, and the border of the image does not show.
+    Images are sampled before they are normalized. Pixels outside an image are therefore black like
+    its background, and the border of the image is not visible.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ def _mean_logits(logits: list[Tensor]) -> Tensor:
 
 
 Model = Network | Ensemble
-"""What `create_model` returns."""
+"""Return type of `create_model`."""
 
 
 # Builders: the keyword options of each, less those that the zoo fixes, are the options of `create_model`.

@@ -40,7 +40,7 @@ class Layout:
 
 
 class PolarizedNetwork(PolarNetwork):
-    """A backbone applied to polar images: (N, C, H, W) in [0, 1] -> whatever the backbone returns."""
+    """A backbone applied to polar images: (N, C, H, W) in [0, 1] -> output of the backbone."""
 
     def __init__(
         self, input_shape: tuple[int, ...], transformer: PolarTransformer, backbone: nn.Module, layout: Layout
@@ -94,7 +94,7 @@ def polarize(
     Args:
         image_size: Pixels, or (H, W).
         angles: Rows of the polar image: a multiple of the stride s of the backbone along the angle, at least 2s. By
-            default the height of the image rounded up to a multiple of 4s, so that quarter turns are exact.
+            default the height of the image rounded up to a multiple of 4s, so that rotations by 90° are exact.
         radii: Columns of the polar image, by default the width of the image.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         origin_jitter_px: By default 2 for a learned origin.
@@ -235,7 +235,7 @@ def is_timm(name: str) -> bool:
 
 
 def timm_builder(name: str) -> Callable[..., Network]:
-    """The function that makes a network of a backbone of timm; its keyword options are those of the network."""
+    """The function that builds a network from a backbone of timm; its keyword options are those of the network."""
     _find_timm(_architecture(name))
     return polarize if name.startswith(PREFIX) else plain_backbone
 

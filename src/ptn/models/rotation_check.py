@@ -1,4 +1,4 @@
-"""Numerical check that a network is equivariant to rolling its polar input, whatever its layers compute."""
+"""Numerical check that a network is equivariant to rolling its polar input."""
 
 import copy
 import math

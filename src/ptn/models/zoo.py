@@ -1,4 +1,4 @@
-"""The networks by name, and files of their weights."""
+"""The networks by name, and their weights files."""
 
 import inspect
 import json
@@ -84,8 +84,8 @@ def create_model(
 ) -> Model:
     """Returns the network `name`: images (N, C, H, W), floats in [0, 1] -> logits (N, num_classes).
 
-    With pretrained weights the network is in evaluation mode, and sizes and options that are not given are those of
-    the weights. A polarized network of timm is "timm:resnet18" (see `polarize`); "timm-plain:resnet18" is the
+    With pretrained weights the network is in evaluation mode, and sizes and options that are not passed are those
+    of the weights. A polarized network of timm is "timm:resnet18" (see `polarize`); "timm-plain:resnet18" is the
     network of timm itself.
 
     Args:
@@ -203,7 +203,7 @@ def config_of(model: nn.Module) -> ModelConfig:
 
 
 def encode_metadata(model: Model, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Returns configuration, classes and metadata of a model as strings; what is not a string becomes JSON."""
+    """Returns configuration, classes and metadata of a model as strings; other values are encoded as JSON."""
     values: dict[str, Any] = {**model.metadata, **(metadata or {}), "config": asdict(config_of(model))}
     if model.classes is not None:
         values["classes"] = list(model.classes)
@@ -238,7 +238,7 @@ def _check_classes(classes: tuple[str, ...], config: ModelConfig | None, where: 
 def _load_file(
     path: Path, name: str | None = None, changes: Mapping[str, Any] | None = None, options: Any = None
 ) -> Model:
-    """The model in a weights file, with other sizes and options where they are given."""
+    """The model in a weights file, with other sizes and options if specified."""
     tensors, texts = read_tensors(path, "weights file")
     saved, classes, metadata = decode_metadata(texts, path)
     if saved is None:

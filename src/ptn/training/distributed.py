@@ -33,7 +33,7 @@ class Parallel:
         return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
 
     def wait(self) -> None:
-        """Blocks until all processes get here."""
+        """Blocks until all processes reach this call."""
         if self.world > 1:
             dist.barrier()
 
@@ -46,7 +46,7 @@ class Parallel:
         return bool(flags > 0)
 
     def end(self, code: int) -> None:
-        """Exits with `code` if there are several processes, once all get here.
+        """Exits with `code` if there are several processes, once all reach this call.
 
         Skips the interpreter's shutdown, which can abort or deadlock with the threads of a process group.
         """

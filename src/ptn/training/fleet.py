@@ -18,7 +18,7 @@ from .recipe import Recipe
 from .trainer import Run, RunFailedError
 
 VOTE_EVERY = 10
-"""Processes that share a run agree on whether to stop every so many steps."""
+"""Number of steps after which processes that share a run agree on whether to stop."""
 
 
 @dataclass
@@ -39,13 +39,13 @@ def train_fleet(
     on_done: Callable[[Run], None] | None = None,
     on_failed: Callable[[Run, str], None] | None = None,
 ) -> FleetOutcome:
-    """Trains several runs; each gives the result that it gives alone.
+    """Trains several runs; each result is equal to that of training the run alone.
 
     A run that fails does not stop the others. When the budget is used up, or on SIGINT or SIGTERM, every active run
     writes a checkpoint and stops.
 
     Args:
-        runs: Runs, or functions that create one; these are called when there is room.
+        runs: Runs, or functions that create one; these are called when a slot is free.
         at_once: Number of runs that share a GPU, each on a stream of its own; None for all. A CPU trains one.
         on_done: Called with each run that ends, before the memory of its step is freed.
         on_failed: Called with each run that fails, and the reason.
@@ -96,7 +96,7 @@ class _Stop:
 
 @dataclass
 class _Fleet:
-    """The `active` runs, each with its iterator over steps, and those `waiting` for room."""
+    """The `active` runs, each with its iterator over steps, and those `waiting` for a slot."""
 
     waiting: deque[Run | Callable[[], Run]]
     stop: _Stop
@@ -130,7 +130,7 @@ class _Fleet:
             run.save()
 
     def _fill(self) -> None:
-        """Starts waiting runs while there is room."""
+        """Starts waiting runs while slots are free."""
         while self.waiting and self._has_room() and not self._must_stop(0):
             self._start_next()
 

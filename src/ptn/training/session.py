@@ -115,7 +115,7 @@ class _Session:
         options = self.options
         finished = [] if options.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
         waiting = [recipe for recipe in recipes if recipe not in finished]
-        options.parallel.wait()  # no process writes files before all have looked for finished runs
+        options.parallel.wait()  # no process writes files before all have checked for finished runs
         distinct = {recipe.sha256: recipe for recipe in waiting}
         if options.fresh or len(distinct) > 1:  # before runs are deleted, or hours spent on the first of several
             for recipe in distinct.values():

@@ -103,7 +103,7 @@ class Streamed(Batches):
 def make_batches(
     data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device, *, stream: bool | None = None
 ) -> Batches:
-    """Returns `Streamed` batches if `stream`, else `Resident`; None streams what exceeds a third of GPU memory."""
+    """Returns `Streamed` batches if `stream`, else `Resident`; None streams data above a third of GPU memory."""
     if stream is None:
         stream = device.type == "cuda" and stored_bytes(data).numel() >= torch.cuda.mem_get_info(device)[0] / 3
     return (Streamed if stream else Resident)(data, steps, batch, device)

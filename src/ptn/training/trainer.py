@@ -29,7 +29,7 @@ from .step import TrainingStep, epoch_order, image_shape, make_batches
 
 
 class RunFailedError(RuntimeError):
-    """Raised when a run cannot continue; its last checkpoint is kept and the other runs of a fleet go on."""
+    """Raised when a run cannot continue; its last checkpoint is kept and the other runs of a fleet continue."""
 
 
 @dataclass(frozen=True)

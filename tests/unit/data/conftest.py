@@ -37,7 +37,7 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def real_data(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of real data in `PTN_DATA`, or a skip."""
+    """The folder of real data in `PTN_DATA`; skips if it is not set."""
     folder = os.environ.get("PTN_DATA", "").split(os.pathsep)[0]
     if not folder:
         pytest.skip("PTN_DATA is not set: no real data")

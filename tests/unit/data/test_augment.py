@@ -1,4 +1,4 @@
-"""Augmentation is exactly what the random numbers say."""
+"""Augmentation is determined by its random numbers."""
 
 import math
 

@@ -82,7 +82,7 @@ def test_concurrent_builds_leave_one_complete_file(store):
     barrier = threading.Barrier(2)
 
     def build_together():
-        barrier.wait(timeout=30)  # both have seen an empty cache
+        barrier.wait(timeout=30)  # both found an empty cache
         return build()
 
     with ThreadPoolExecutor(2) as pool:

@@ -55,7 +55,7 @@ def page(open_page):
     return open_page()
 
 
-def answered(page, action):
+def after_reply(page, action):
     """Performs an action that changes the image, and waits until the reply is drawn."""
     before = int(page.get_attribute("#latency", "data-count") or 0)
     action()
@@ -78,7 +78,7 @@ def draw(page, *strokes):
                 page.mouse.move(x, y)
             page.mouse.up()
 
-    answered(page, move_pen)
+    after_reply(page, move_pen)
     page.click("#draw")
 
 
@@ -96,14 +96,14 @@ def marker(page):
     return float(dot.get_attribute("data-y")), float(dot.get_attribute("data-x"))
 
 
-def turned_by(before, after):
+def row_shift(before, after):
     return (after - before + 0.5) % 1 - 0.5
 
 
 def choose(page, key):
     """Selects a released network."""
     if page.input_value("#model") != key:
-        answered(page, lambda: page.select_option("#model", key))
+        after_reply(page, lambda: page.select_option("#model", key))
 
 
 def prediction_of(page, kind):
@@ -116,32 +116,32 @@ def press(page, key, times):
         page.keyboard.press(key)
 
 
-def test_a_drawn_digit_that_turns_moves_the_marker_and_keeps_its_class(page):
+def test_rotating_a_drawn_digit_moves_the_marker_and_keeps_its_class(page):
     choose(page, "ptn_b.rotmnist")
     draw(page, THREE)
     for turn in (90, -180, -90):
         before, _ = marker(page)
-        answered(page, lambda: press(page, "Shift+ArrowRight", 18))
+        after_reply(page, lambda: press(page, "Shift+ArrowRight", 18))
         assert page.inner_text("#turn-value") == f"{turn}°"
         # a learned origin follows the digit nearly, not exactly
-        assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
+        assert row_shift(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
         assert prediction_of(page, "ptn") == "3"
 
 
 def test_an_empty_drawing_sends_no_request(page):
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
     page.click("#draw")
     page.get_by_text("Draw a digit here").wait_for()
     page.wait_for_timeout(300)
-    assert asked == []
+    assert requests == []
     page.focus("#turn")
     page.keyboard.press("ArrowRight")
     assert page.inner_text("#draw") == "Draw"
     assert page.get_by_text("Draw a digit here").is_hidden()
 
 
-def test_the_dot_turns_it_and_the_square_scales_it(page):
+def test_the_dot_rotates_and_the_square_scales(page):
     box = page.locator("#stage").bounding_box()
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     grip = page.locator("#grip").bounding_box()
@@ -158,13 +158,13 @@ def test_the_dot_turns_it_and_the_square_scales_it(page):
     before, _ = marker(page)
     top, corner, right = (0, -reach), (half, -half), (reach, 0)
     start, *path = [(middle[0] + x, middle[1] + y) for x, y in (top, corner, right)]
-    answered(page, lambda: drag(start, *path))
+    after_reply(page, lambda: drag(start, *path))
     assert page.inner_text("#turn-value") == "90°"
-    assert turned_by(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
+    assert row_shift(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
 
     _, near = marker(page)
-    square = (middle[0] - half, middle[1] + half)  # it turned along
-    answered(page, lambda: drag(square, (middle[0] - 0.7 * half, middle[1] + 0.7 * half)))
+    square = (middle[0] - half, middle[1] + half)  # rotated with the digit
+    after_reply(page, lambda: drag(square, (middle[0] - 0.7 * half, middle[1] + 0.7 * half)))
     assert float(page.inner_text("#size-value")) == pytest.approx(0.7, abs=0.03)
     assert marker(page)[1] < near
 
@@ -172,15 +172,15 @@ def test_the_dot_turns_it_and_the_square_scales_it(page):
 def test_wheel_sliders_and_keys_do_the_same(page):
     box = page.locator("#stage").bounding_box()
     page.mouse.move(box["x"] + 60, box["y"] + 60)
-    answered(page, lambda: page.mouse.wheel(0, 450))
+    after_reply(page, lambda: page.mouse.wheel(0, 450))
     assert page.inner_text("#turn-value") == "45°"
     page.focus("#turn")
-    answered(page, lambda: page.keyboard.press("Home"))
+    after_reply(page, lambda: page.keyboard.press("Home"))
     assert page.inner_text("#turn-value") == "-180°"
     page.focus("#size")
-    answered(page, lambda: page.keyboard.press("End"))
+    after_reply(page, lambda: page.keyboard.press("End"))
     assert page.inner_text("#size-value") == "1.60"
-    answered(page, lambda: page.click("#reset"))
+    after_reply(page, lambda: page.click("#reset"))
     assert (page.inner_text("#turn-value"), page.inner_text("#size-value")) == ("0°", "1.00")
 
 
@@ -192,7 +192,7 @@ def test_the_origin_follows_a_digit_that_is_dragged(page):
         return [float(part) for part in page.locator(".cross").first.get_attribute("d")[1:].split("h")[0].split()]
 
     before = origin()
-    answered(page, lambda: press(page, "ArrowRight", 8))  # a seventh of the image
+    after_reply(page, lambda: press(page, "ArrowRight", 8))  # a seventh of the image
     assert origin()[0] - before[0] == pytest.approx(100 / 7, abs=4)
     assert prediction_of(page, "ptn") == "3"
 
@@ -230,7 +230,7 @@ def image_file(background, line=None):
 
 def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
     choose(page, "ptn_b.rotmnist")
-    answered(page, lambda: drop(page, "one.png", image_file((235, 230, 220), (30, 40, 90))))
+    after_reply(page, lambda: drop(page, "one.png", image_file((235, 230, 220), (30, 40, 90))))
     assert prediction_of(page, "ptn") == "1"
 
 
@@ -242,13 +242,13 @@ def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
 def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_image(page, content, message):
     drop(page, "file.png", content or image_file("white"))
     page.locator("#message", has_text=message).wait_for()
-    answered(page, page.locator("#digits button").first.click)
+    after_reply(page, page.locator("#digits button").first.click)
     assert page.locator("#message").is_hidden()
 
 
 def test_a_spin_draws_every_angle_and_comes_back(page):
-    answered(page, lambda: press(page, "ArrowRight", 4))
-    answered(page, lambda: press(page, "ArrowDown", 4))
+    after_reply(page, lambda: press(page, "ArrowRight", 4))
+    after_reply(page, lambda: press(page, "ArrowDown", 4))
     page.click("#spin")
     page.locator("#spin", has_text="Stop").wait_for()
     page.locator("#spin", has_text="Spin").wait_for(timeout=60_000)
@@ -261,7 +261,7 @@ def test_a_spin_draws_every_angle_and_comes_back(page):
         assert page.locator(f"#strip polyline.{kind}").count() == 1
     screenshot = os.environ.get("PTN_SCREENSHOT")
     if screenshot:
-        answered(page, lambda: press(page, "Shift+ArrowRight", 8))
+        after_reply(page, lambda: press(page, "Shift+ArrowRight", 8))
         page.evaluate("() => document.activeElement.blur()")
         with Image.open(BytesIO(page.screenshot(full_page=True))) as picture:
             picture.save(screenshot, quality=60, method=6)  # in the format of its name
@@ -269,8 +269,8 @@ def test_a_spin_draws_every_angle_and_comes_back(page):
 
 def test_only_the_newest_request_is_sent(page):
     """Many moves during one request cause few requests, and the last pose is sent."""
-    asked = []
-    page.on("request", lambda request: asked.append(request) if request.url.endswith("/look") else None)
+    requests = []
+    page.on("request", lambda request: requests.append(request) if request.url.endswith("/look") else None)
     page.evaluate(
         """() => {
             const slider = document.getElementById("turn");
@@ -281,8 +281,8 @@ def test_only_the_newest_request_is_sent(page):
         }"""
     )
     page.wait_for_timeout(1500)
-    assert 1 <= len(asked) <= 3
-    assert asked[-1].post_data_json["turn"] == 120
+    assert 1 <= len(requests) <= 3
+    assert requests[-1].post_data_json["turn"] == 120
 
 
 def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrained):
@@ -312,7 +312,7 @@ def test_it_fits_every_screen(open_page, width, height):
         assert page.locator(part).is_visible()
 
 
-def test_two_fingers_turn_it(open_page):
+def test_two_fingers_rotate(open_page):
     page = open_page(390, 844, has_touch=True, is_mobile=True)
     box = page.locator("#stage").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -330,7 +330,7 @@ def test_two_fingers_turn_it(open_page):
             touch("touchMove", angle, angle + 180)
         touch("touchEnd")
 
-    answered(page, pinch)
+    after_reply(page, pinch)
     degrees = int(page.inner_text("#turn-value").rstrip("°"))
     assert degrees == pytest.approx(90, abs=4)
     assert float(page.inner_text("#size-value")) == pytest.approx(1, abs=0.1)

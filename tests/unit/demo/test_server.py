@@ -1,4 +1,4 @@
-"""The server answers one kind of request, from this machine only; anything else is refused with a reason."""
+"""The server accepts one kind of request, from this machine only, and refuses all others with a reason."""
 
 import base64
 import json

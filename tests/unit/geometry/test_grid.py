@@ -37,7 +37,7 @@ def test_column_at_inverts_radius_at(law):
 
 
 @pytest.mark.parametrize("turns", [0, 1, -(10**6), 10**9])
-def test_phase_rotates_the_grid_whatever_the_number_of_turns(turns):
+def test_phase_rotates_the_grid_modulo_360_degrees(turns):
     phase = 2 * math.pi * (3 / 8 + turns)
     rotated = PolarGrid(8, 4).offsets_px((28, 28), phase=phase)
     for a, b in zip(rotated, PolarGrid(8, 4).offsets_px((28, 28)), strict=True):

@@ -207,7 +207,7 @@ def test_a_second_backward_is_an_error():
         grad.sum().backward()
 
 
-def test_autocast_leaves_it_alone():
+def test_autocast_does_not_change_it():
     images, origin = random(2, 1, 9, 9), random(2, 2) * 0.2
     with torch.autocast(DEVICE.type, torch.bfloat16):
         polar = polar_sample(images, origin, GRID, backend="triton")

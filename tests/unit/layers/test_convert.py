@@ -1,4 +1,4 @@
-"""Tests of the conversion of existing layers: they give on a circle what they gave on its repetition."""
+"""Tests of converted layers: on a circle they equal the original layer on a repetition of the circle."""
 
 import copy
 import pickle

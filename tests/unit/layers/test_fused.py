@@ -205,7 +205,7 @@ def test_unsupported_blocks_are_not_fused():
         assert not chain.fused
 
 
-def test_can_run_gives_the_same_answer_when_compiled():
+def test_can_run_gives_the_same_result_when_compiled():
     chain = conv_blocks((1, 16), (1,))
 
     def add_one_if_supported(x):

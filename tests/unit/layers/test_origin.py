@@ -100,7 +100,7 @@ def test_the_first_origin_is_exactly_the_centre_and_has_a_gradient(heatmap):
 
 @pytest.mark.parametrize("heatmap", ACTIVATIONS)
 @pytest.mark.parametrize("turns", [1, 4])
-def test_only_with_four_turns_the_origin_is_equivariant_to_quarter_turns(heatmap, turns):
+def test_only_with_origin_turns_4_the_origin_is_equivariant_to_90_degrees(heatmap, turns):
     predictor = OriginPredictor(ConvBlock(1, 8, stride=2), 8, heatmap=heatmap, origin_turns=turns).double().eval()
     nn.init.normal_(predictor.head.weight)
     images = torch.rand(5, 1, 15, 15, dtype=torch.float64)

@@ -132,7 +132,7 @@ def test_padding_and_grid_options_reach_the_sampler():
 @pytest.mark.parametrize(
     ("name", "angles"), [("pcnn_s", 32), ("pcnn_b", 32), ("ptn_s", 32), ("ptn_l", 64), ("ptn_resnet32", 32)]
 )
-def test_a_quarter_turn_about_a_given_origin_does_not_change_the_logits(name, angles):
+def test_a_rotation_by_90_degrees_about_a_fixed_origin_does_not_change_the_logits(name, angles):
     """Exact where a quarter of the angles is a multiple of the total stride."""
     model = double(name, angles=angles)
     images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
@@ -144,7 +144,7 @@ def test_a_quarter_turn_about_a_given_origin_does_not_change_the_logits(name, an
 
 
 @pytest.mark.parametrize(("name", "size"), [("cylindrical", 16), ("cylindrical_l", 32)])
-def test_a_quarter_turn_about_z_does_not_change_the_cylindrical_logits(name, size):
+def test_a_rotation_by_90_degrees_about_z_does_not_change_the_cylindrical_logits(name, size):
     model = double(name, image_size=size)
     volumes = torch.rand(2, 1, size, size, size, dtype=torch.float64)
     axis = torch.zeros(2, 2, dtype=torch.float64)

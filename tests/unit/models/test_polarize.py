@@ -132,7 +132,7 @@ def test_any_convolutional_backbone_is_equivariant():
 
 
 @pytest.mark.parametrize("origin", ["learned", "center"])
-def test_a_quarter_turn_does_not_change_the_logits(origin):
+def test_a_rotation_by_90_degrees_does_not_change_the_logits(origin):
     model = ptn.polarize(plain(), image_size=28, origin=origin).double().eval()
     images = torch.rand(2, 3, 28, 28, dtype=torch.float64)
     center = torch.zeros(2, 2, dtype=torch.float64)
