@@ -236,7 +236,7 @@ def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"\x89PNG\r\n\x1a\n and more", "not an image that this browser can read"), (None, "nothing to see in it")],
+    [(b"\x89PNG\r\n\x1a\n and more", "not an image that this browser can read"), (None, "single colour")],
     ids=["corrupt", "blank"],
 )
 def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_image(page, content, message):

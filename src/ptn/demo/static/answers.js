@@ -1,15 +1,15 @@
-// The answers of both networks: the likeliest class of each, and the probabilities side by side.
+// Predictions of both networks: the most probable class of each, and all probabilities side by side.
 
 const MOST_CLASSES = 10;
 const percent = (share) => `${(100 * share).toFixed(share > 0.9995 ? 0 : 1)}%`;
 
-// Both networks, or the one that there is, PTN first.
+// The networks of a pair, PTN first; the plain network may be missing.
 export function networksOf({ polar_name, plain_name }) {
   const polar = { kind: "ptn", short: polar_name.split("-")[0], name: polar_name };
   return plain_name ? [polar, { kind: "cnn", short: "Plain CNN", name: plain_name }] : [polar];
 }
 
-export const best = (scores) => scores.indexOf(Math.max(...scores));
+export const best = (probabilities) => probabilities.indexOf(Math.max(...probabilities));
 
 export class Answers {
   constructor(verdicts, bars) {
@@ -17,7 +17,7 @@ export class Answers {
     this.bars = bars;
   }
 
-  // New networks, and with them new classes.
+  // Creates the elements for the networks and classes of a model.
   prepare(model) {
     this.model = model;
     this.networks = networksOf(model);
@@ -45,42 +45,42 @@ export class Answers {
   }
 
   show(all, truth) {
-    all.forEach((scores, index) => {
+    all.forEach((probabilities, index) => {
       const [, what, sure] = this.boxes[index].children;
-      const answer = best(scores);
-      const name = this.model.classes[answer];
+      const prediction = best(probabilities);
+      const name = this.model.classes[prediction];
       what.textContent = name;
       what.classList.toggle("long", name.length > 2);
-      if (truth !== null) what.append(mark(answer === truth));
-      sure.textContent = `${percent(scores[answer])} sure`;
+      if (truth !== null) what.append(mark(prediction === truth));
+      sure.textContent = percent(probabilities[prediction]);
     });
     this.#shown(all).forEach((label, index) => {
       const { row, fills } = this.rows[index];
       row.firstChild.textContent = this.model.classes[label];
       row.classList.toggle("true", label === truth);
-      row.title = all.map((scores, which) => `${this.networks[which].name} ${percent(scores[label])}`).join(", ");
-      all.forEach((scores, which) => (fills[which].style.transform = `scaleX(${scores[label].toFixed(4)})`));
+      row.title = all.map((probabilities, which) => `${this.networks[which].name} ${percent(probabilities[label])}`).join(", ");
+      all.forEach((probabilities, which) => (fills[which].style.transform = `scaleX(${probabilities[label].toFixed(4)})`));
     });
   }
 
-  // All classes, or where they are many the likeliest.
+  // All classes, or the MOST_CLASSES most probable ones.
   #shown(all) {
     const labels = this.model.classes.map((_, label) => label);
     if (labels.length <= MOST_CLASSES) return labels;
-    const most = (label) => Math.max(...all.map((scores) => scores[label]));
+    const most = (label) => Math.max(...all.map((probabilities) => probabilities[label]));
     return labels.sort((a, b) => most(b) - most(a)).slice(0, MOST_CLASSES);
   }
 }
 
 function mark(right) {
-  const made = make("span", `mark ${right ? "right" : "wrong"}`, right ? "✓" : "✗");
-  made.setAttribute("aria-label", right ? "right" : "wrong");
-  return made;
+  const node = make("span", `mark ${right ? "right" : "wrong"}`, right ? "✓" : "✗");
+  node.setAttribute("aria-label", right ? "right" : "wrong");
+  return node;
 }
 
 function make(name, kind, text = "") {
-  const made = document.createElement(name);
-  made.className = kind;
-  made.textContent = text;
-  return made;
+  const node = document.createElement(name);
+  node.className = kind;
+  node.textContent = text;
+  return node;
 }

@@ -1,4 +1,4 @@
-// Questions to the server, one at a time: while one is on its way only the newest of the others is kept.
+// Requests to the server, one at a time: while one is in flight, only the newest of the others is kept.
 
 export class Refusal extends Error {}
 
@@ -6,11 +6,11 @@ export class Asker {
   #busy = false;
   #waiting = null;
 
-  // The answer to a question, or null if a newer question took its place before it was sent.
-  ask(question) {
+  // Returns the reply, or null if a newer request replaced this one before it was sent.
+  ask(body) {
     return new Promise((resolve, reject) => {
       this.#waiting?.resolve(null);
-      this.#waiting = { question, resolve, reject };
+      this.#waiting = { body, resolve, reject };
       if (!this.#busy) this.#send();
     });
   }
@@ -18,10 +18,10 @@ export class Asker {
   async #send() {
     this.#busy = true;
     while (this.#waiting) {
-      const { question, resolve, reject } = this.#waiting;
+      const { body, resolve, reject } = this.#waiting;
       this.#waiting = null;
       try {
-        resolve(await post("look", question));
+        resolve(await post("look", body));
       } catch (error) {
         reject(error);
       }
@@ -36,9 +36,9 @@ async function post(address, body) {
   try {
     response = await fetch(address, request);
   } catch {
-    throw new Refusal("The server does not answer. Is ptn demo still running?");
+    throw new Refusal("The server does not respond. Is ptn demo still running?");
   }
-  const answer = await response.json().catch(() => null);
-  if (response.ok && answer) return answer;
-  throw new Refusal(`The server refused this image: ${answer?.reason ?? `status ${response.status}`}.`);
+  const reply = await response.json().catch(() => null);
+  if (response.ok && reply) return reply;
+  throw new Refusal(`The server refused this image: ${reply?.reason ?? `status ${response.status}`}.`);
 }

@@ -1,4 +1,4 @@
-// Confidence over the last turn, and confidence and right answers at every angle.
+// Confidence over the last 360° of movement, and confidence and correctness at every angle.
 
 import { element } from "./svg.js";
 
@@ -14,7 +14,7 @@ class Chart {
     new ResizeObserver(() => this.draw()).observe(svg);
   }
 
-  // Axes and a scale: `x` and `y` map shares of the axes to places. `low` is kept free below the axis.
+  // Draws axes; returns `x` and `y`, which map fractions of the axes to pixels. `low` pixels below the axis stay free.
   axes(ticks, low = 0) {
     const { clientWidth: width, clientHeight: height } = this.svg;
     this.svg.replaceChildren();
@@ -37,7 +37,7 @@ class Chart {
     element(this.svg, "polyline", { class: kind, points: points.map((at) => at.map((v) => v.toFixed(1)).join()).join(" ") });
   }
 
-  // Names at the ends of lines, apart from each other.
+  // Draws names at the ends of lines without overlap.
   label(ends, x) {
     const sorted = [...ends].sort((a, b) => a.y - b.y);
     sorted.forEach((end, index) => {
@@ -59,7 +59,7 @@ export class Strip extends Chart {
     this.draw();
   }
 
-  // `way` is how far the image moved since the last time, in degrees.
+  // `way` is the movement since the last point, in degrees.
   add(way, confidences) {
     this.travel += way;
     this.points.push({ travel: this.travel, confidences });
@@ -69,7 +69,7 @@ export class Strip extends Chart {
   }
 
   draw() {
-    const { x, y } = this.axes([[0, "one turn ago", "start"], [1, "now", "end"]]);
+    const { x, y } = this.axes([[0, "360° ago", "start"], [1, "now", "end"]]);
     const ends = [];
     this.names.forEach((name, index) => {
       if (!this.points.length) return;
@@ -81,12 +81,12 @@ export class Strip extends Chart {
   }
 }
 
-// One spin: {degrees, confidences, right} for each angle that was tried.
+// One full rotation: {degrees, confidences, right} for each angle.
 export class Sweep extends Chart {
   points = [];
   names = [];
 
-  // `goal` says in a word what a right answer is.
+  // `goal` labels correct predictions: "right", or "same" without a true class.
   clear(names, goal) {
     this.names = names;
     this.goal = goal;
@@ -99,7 +99,7 @@ export class Sweep extends Chart {
     this.draw();
   }
 
-  // The share of angles at which each network was right.
+  // The fraction of angles at which each network is correct.
   accuracy() {
     return this.names.map((_, index) => this.points.filter(({ right }) => right[index]).length / this.points.length);
   }

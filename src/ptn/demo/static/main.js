@@ -1,4 +1,4 @@
-// The page: what is shown, how it is changed, and the questions that follow.
+// The state of the page, its controls, and requests to the server.
 
 import { Answers, best, networksOf } from "./answers.js";
 import { Asker, Refusal } from "./asker.js";
@@ -9,8 +9,8 @@ import { digitSource, drawingSource, fileSource, readFile, Unreadable } from "./
 import { SIZES, Stage } from "./stage.js";
 
 const byId = (id) => document.getElementById(id);
-const STEP = 5; // degrees of a spin
-const KEPT = 101; // latencies
+const STEP = 5; // degrees between the angles of a spin
+const KEPT = 101; // number of latencies in the median
 
 const asker = new Asker();
 const sight = new Sight();
@@ -23,7 +23,7 @@ let setup;
 let makeSource; // model -> source
 const state = { turn: 0, size: 1, x: 0, y: 0, model: null, source: null, truth: null, pin: [0, 0] };
 let spinning = null;
-let last = null; // the pose of the answer before
+let last = null; // the pose of the previous reply
 const latencies = [];
 
 async function start() {
@@ -84,7 +84,7 @@ function setModel(model, then) {
 function showDigits() {
   if (!setup.digits.length) {
     const hint = document.createElement("p");
-    hint.textContent = "For real digits to pick: pip install 'ptn[demo]'";
+    hint.textContent = "For MNIST digits: pip install 'ptn[demo]'";
     byId("digits").replaceChildren(hint);
     return;
   }
@@ -92,14 +92,14 @@ function showDigits() {
     const button = document.createElement("button");
     const canvas = document.createElement("canvas");
     button.type = "button";
-    button.setAttribute("aria-label", `A real ${label}`);
+    button.setAttribute("aria-label", `MNIST digit ${label}`);
     button.addEventListener("click", () => pick(index));
     paint(canvas, image, ink);
     button.append(canvas);
     return button;
   });
   const note = document.createElement("p");
-  note.textContent = "Digits of MNIST; the networks may have learned from some of them.";
+  note.textContent = "MNIST digits; some may be in the training data of the networks.";
   byId("digits").replaceChildren(...buttons, note);
 }
 
@@ -114,7 +114,7 @@ async function open(file) {
     const bitmap = await readFile(file);
     setDrawing(false);
     setSource((model) => fileSource(bitmap, model), UPRIGHT);
-    if (state.source.blank) say(`“${file.name}” is all of one colour: there is nothing to see in it.`);
+    if (state.source.blank) say(`“${file.name}” has a single colour: there is nothing to classify.`);
   } catch (error) {
     if (!(error instanceof Unreadable)) throw error;
     say(error.message);
@@ -148,16 +148,16 @@ function setSource(make, pose = {}) {
   move(pose);
 }
 
-// A digit's label as a class of these networks: those that are called so.
+// Index of the class named like a digit's label, or null.
 function inClasses(label) {
-  const found = label === null ? -1 : state.model.classes.indexOf(String(label));
-  return found < 0 ? null : found;
+  const index = label === null ? -1 : state.model.classes.indexOf(String(label));
+  return index < 0 ? null : index;
 }
 
 function clearCharts() {
   const names = networksOf(state.model).map(({ short }) => short.replace("Plain ", ""));
   const what = state.truth === null ? "Confidence" : `Confidence in “${state.model.classes[state.truth]}”`;
-  byId("strip-title").textContent = `${what} over the last turn`;
+  byId("strip-title").textContent = `${what} over the last 360°`;
   byId("sweep-title").textContent = `${what} at every angle`;
   strip.clear(names);
   sweep.clear(names, state.truth === null ? "same" : "right");
@@ -186,47 +186,47 @@ function move(change) {
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-// Ask about the state as it is now and show the answer; null if a newer question came first.
+// Requests results for the current state and shows them; returns null if a newer request replaced this one.
 async function ask() {
   if (state.source.blank) return null;
-  const asked = performance.now();
+  const sentAt = performance.now();
   const { turn, size, x, y, source, model, truth, pin } = state;
   const pose = { turn, size, x, y };
-  const question = { model: model.key, image: source.picture, turn, scale: size * source.fit, shift: [x, y], pin };
-  let answer;
+  const body = { model: model.key, image: source.picture, turn, scale: size * source.fit, shift: [x, y], pin };
+  let reply;
   try {
-    answer = await asker.ask(question);
+    reply = await asker.ask(body);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     stop();
     say(error.message, "server");
     return null;
   }
-  if (!answer || source !== state.source || model !== state.model || truth !== state.truth) return null;
+  if (!reply || source !== state.source || model !== state.model || truth !== state.truth) return null;
   if (byId("message").dataset.about === "server") say(null);
-  const all = [answer.polar_scores, answer.plain_scores].filter(Boolean);
-  sight.show(answer);
+  const all = [reply.polar_scores, reply.plain_scores].filter(Boolean);
+  sight.show(reply);
   answers.show(all, truth);
   strip.add(way(last, pose, model), confidences(all, truth));
   last = pose;
-  measure(asked);
+  measure(sentAt);
   return all;
 }
 
-const confidences = (all, truth) => all.map((scores) => (truth === null ? Math.max(...scores) : scores[truth]));
+const confidences = (all, truth) => all.map((each) => each[truth ?? best(each)]);
 
-// How far it is from pose to pose, in degrees: moved by its own width or grown threefold counts as a turn.
+// Distance between poses in degrees: a shift by the image width and a scaling by 3 count as 360°.
 function way(from, to, model) {
   if (!from) return 0;
-  const turned = Math.abs(((to.turn - from.turn + 540) % 360) - 180);
+  const rotated = Math.abs(((to.turn - from.turn + 540) % 360) - 180);
   const moved = (360 * Math.hypot(to.x - from.x, to.y - from.y)) / model.width;
   const grown = (360 * Math.abs(Math.log(to.size / from.size))) / Math.log(3);
-  return turned + moved + grown;
+  return rotated + moved + grown;
 }
 
-function measure(asked) {
+function measure(sentAt) {
   requestAnimationFrame(() => setTimeout(() => {
-    latencies.push(performance.now() - asked);
+    latencies.push(performance.now() - sentAt);
     if (latencies.length > KEPT) latencies.shift();
     const median = [...latencies].sort((a, b) => a - b)[latencies.length >> 1];
     byId("latency").textContent = `Latency: ${median.toFixed(0)} ms (median)`;
@@ -235,7 +235,7 @@ function measure(asked) {
   }));
 }
 
-// All the way around, an angle at a time.
+// Rotates by 360° in steps and records the predictions.
 async function spin() {
   if (spinning) {
     stop();
@@ -248,17 +248,17 @@ async function spin() {
   byId("spin").textContent = "Stop";
   sweep.clear(sweep.names, sweep.goal);
   const from = state.turn;
-  let kept = null; // where nobody said what it is, right is what was answered at first
+  let expected = null; // the true class; if unknown, the first prediction of each network
   for (let degrees = 0; degrees <= 360 && spinning === mine; degrees += STEP) {
     const all = await move({ turn: from + degrees, spin: true });
     if (!all) break;
-    kept ??= all.map((scores) => state.truth ?? best(scores));
-    const right = all.map((scores, index) => best(scores) === kept[index]);
+    expected ??= all.map((probabilities) => state.truth ?? best(probabilities));
+    const right = all.map((probabilities, index) => best(probabilities) === expected[index]);
     sweep.add({ degrees, confidences: confidences(all, state.truth), right });
   }
   if (spinning !== mine) return;
   stop();
-  byId("sweep").scrollIntoView({ block: "nearest", behavior: "smooth" }); // on a phone it is far below
+  byId("sweep").scrollIntoView({ block: "nearest", behavior: "smooth" }); // below the fold on small screens
 }
 
 function stop() {
@@ -266,7 +266,7 @@ function stop() {
   byId("spin").textContent = "Spin 360°";
 }
 
-// A message stays until the next move, one about the server until it answers again.
+// Shows a message until the next move; a message about the server until the next reply.
 function say(message, about = "image") {
   byId("message").hidden = !message;
   byId("message").textContent = message ?? "";

@@ -1,4 +1,4 @@
-// Pictures as the server sends them, {width, height, channels, pixels}, on canvases.
+// Encoding of images as {width, height, channels, pixels}, the format of the server, and painting on canvases.
 
 export function encode(bytes) {
   let text = "";
@@ -15,7 +15,7 @@ function decode(text) {
   return bytes;
 }
 
-// Colours of the values 0 to 255, each as one number, in the order in which images keep red, green, blue, opacity.
+// RGBA colours of the values 0 to 255, each packed into one number in the byte order of ImageData.
 function palette(colour) {
   const bytes = new Uint8ClampedArray(4 * 256);
   for (let value = 0; value < 256; value++) bytes.set(colour(value), 4 * value);
@@ -23,11 +23,11 @@ function palette(colour) {
 }
 
 const grey = palette((value) => [value, value, value, 255]);
-// bright where there is ink, transparent where there is none
+// white, with the value as opacity
 export const ink = palette((value) => [255, 255, 255, value]);
-// PTN's blue, the more of it the hotter
+// the blue of PTN, with opacity proportional to the value
 export const heat = palette((value) => [42, 164, 238, 0.8 * value]);
-// which has the same order for every eye
+// viridis: perceptually uniform, readable with colour vision deficiency
 const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 export const viridis = palette((value) => {
   const place = (value / 255) * (STOPS.length - 1);
@@ -35,7 +35,7 @@ export const viridis = palette((value) => {
   return [...STOPS[index].map((low, channel) => low + (place - index) * (STOPS[index + 1][channel] - low)), 255];
 });
 
-// Paint a picture pixel by pixel, grey ones in the colours of a palette.
+// Paints a picture on a canvas; grey ones in the colours of a palette.
 export function paint(canvas, picture, colours = grey) {
   const { width, height, channels } = picture;
   const bytes = decode(picture.pixels);

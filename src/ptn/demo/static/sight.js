@@ -1,4 +1,4 @@
-// What PTN sees: the input with heatmap and origin, the log-polar image and its feature maps with the dot in them.
+// Intermediate results of PTN: the input with heatmap and origin, the log-polar image and its feature maps.
 
 import { heat, paint, viridis } from "./pictures.js";
 import { element, place } from "./svg.js";
@@ -22,23 +22,23 @@ export class Sight {
     this.maps = [];
   }
 
-  show(answer) {
-    paint(byId("input"), answer.image);
-    byId("input-frame").style.aspectRatio = `${answer.image.width} / ${answer.image.height}`;
-    byId("heat").hidden = !answer.heatmap;
-    if (answer.heatmap) paint(byId("heat"), answer.heatmap, heat);
-    const [x, y] = answer.origin.map((at) => 50 * (at + 1));
+  show(reply) {
+    paint(byId("input"), reply.image);
+    byId("input-frame").style.aspectRatio = `${reply.image.width} / ${reply.image.height}`;
+    byId("heat").hidden = !reply.heatmap;
+    if (reply.heatmap) paint(byId("heat"), reply.heatmap, heat);
+    const [x, y] = reply.origin.map((at) => 50 * (at + 1));
     for (const part of this.cross) {
       place(part, { d: `M${x - 6} ${y}h4.5m3 0h4.5M${x} ${y - 6}v4.5m0 3v4.5` });
     }
-    moveDot(this.pin, answer.pin);
-    paint(byId("polar"), answer.polar_image);
-    moveDot(this.polarPin, answer.polar_pin);
-    const rows = answer.polar_image.height;
-    const row = (answer.polar_pin[1] * rows - 0.5 + rows) % rows;
+    moveDot(this.pin, reply.pin);
+    paint(byId("polar"), reply.polar_image);
+    moveDot(this.polarPin, reply.polar_pin);
+    const rows = reply.polar_image.height;
+    const row = (reply.polar_pin[1] * rows - 0.5 + rows) % rows;
     byId("dot-text").textContent = `your dot is at ${((360 * row) / rows).toFixed(0)}°, row ${row.toFixed(1)} of ${rows}`;
-    this.#showMaps(answer.features);
-    for (const line of this.rows.flat()) place(line, { y1: 100 * answer.polar_pin[1], y2: 100 * answer.polar_pin[1] });
+    this.#showMaps(reply.features);
+    for (const line of this.rows.flat()) place(line, { y1: 100 * reply.polar_pin[1], y2: 100 * reply.polar_pin[1] });
   }
 
   #showMaps(features) {
@@ -62,7 +62,7 @@ export class Sight {
   }
 }
 
-// A dot that stays round however its frame is stretched.
+// A dot in an SVG of its own, which stays round if the frame is stretched.
 function dotOver(frame, id) {
   const svg = element(frame, "svg", { "aria-hidden": "true" });
   return element(svg, "circle", { class: "dot", id, r: 6 });

@@ -1,14 +1,14 @@
-// Where the image comes from: a real digit, a drawing, a file. Each becomes a source:
-// {picture, canvas, fit, label, blank}. `fit` is how many of the networks' pixels one of its pixels covers at size 1.
+// Sources of images: an MNIST digit, a drawing or a file. A source is
+// {picture, canvas, fit, label, blank}. `fit` is the size of its pixels in pixels of the network input at size 1.
 
 import { encode, ink, paint } from "./pictures.js";
 
-const SIDE = 28; // MNIST's images
-const BOX = 20; // and the square that their ink fills
-const FINE = 10; // a drawing has this many pixels for one of MNIST's
+const SIDE = 28; // side of MNIST images
+const BOX = 20; // side of the bounding box of their ink
+const FINE = 10; // pixels of a drawing per MNIST pixel
 export const PAD = SIDE * FINE;
 const FAINTEST = 24;
-const MOST = 512; // pixels per side that the server takes
+const MOST = 512; // maximal side in pixels that the server accepts
 
 export class Unreadable extends Error {}
 
@@ -16,7 +16,7 @@ export function digitSource(digit, model) {
   return finish(digit.image, model.digit_scale, digit.label);
 }
 
-// A drawing on a canvas of PAD × PAD pixels, white on nothing.
+// A drawing on a canvas of PAD × PAD pixels, white on transparent.
 export function drawingSource(canvas, model) {
   const pixels = canvas.getContext("2d").getImageData(0, 0, PAD, PAD).data;
   const values = new Float32Array(PAD * PAD);
@@ -32,7 +32,7 @@ export async function readFile(file) {
   }
 }
 
-// A file's image: for grey networks ink on paper, either way around; for colour ones the picture itself.
+// The image of a file: for grey networks ink extracted from the background, dark or light; for colour networks unchanged.
 export function fileSource(bitmap, model) {
   const grey = model.channels === 1;
   const longest = grey ? PAD : Math.min(MOST, 2 * Math.max(model.width, model.height));
@@ -57,14 +57,14 @@ export function fileSource(bitmap, model) {
 function shrink(bitmap, width, height) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d");
-  context.fillStyle = "#fff"; // what is transparent lies on white, as viewers show it
+  context.fillStyle = "#fff"; // blend transparent pixels with white
   context.fillRect(0, 0, width, height);
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, 0, 0, width, height);
   return context.getImageData(0, 0, width, height).data;
 }
 
-// How far each pixel is from the paper, which is what the border shows; faint differences are paper too.
+// Difference of each pixel from the background, the median of the border; small differences become 0.
 function inkOf(values, width, height) {
   const border = [];
   for (let x = 0; x < width; x++) border.push(values[x], values[(height - 1) * width + x]);
@@ -75,7 +75,7 @@ function inkOf(values, width, height) {
   return far.map((value) => Math.max(0, (value / most - 0.2) / 0.8) * 255);
 }
 
-// Ink as MNIST has it: scaled to a square of 20 pixels, its centre of mass in the middle of 28 × 28.
+// Normalizes ink like MNIST: scaled to a box of 20 pixels, with the centre of mass in the middle of 28 × 28.
 function inkSource(values, width, height, model) {
   let [left, right, top, bottom, mass, atX, atY] = [width, -1, height, -1, 0, 0, 0];
   for (let y = 0; y < height; y++) {
@@ -90,7 +90,7 @@ function inkSource(values, width, height, model) {
   }
   const bytes = new Uint8Array(SIDE * SIDE);
   if (mass > 0) {
-    const factor = Math.max(right - left + 1, bottom - top + 1) / BOX; // pixels of the drawing for one of MNIST's
+    const factor = Math.max(right - left + 1, bottom - top + 1) / BOX; // pixels of the source per MNIST pixel
     for (let y = 0; y < SIDE; y++) {
       for (let x = 0; x < SIDE; x++) {
         const startX = atX / mass + (x - SIDE / 2) * factor;

@@ -1,15 +1,15 @@
-// The picture that is moved by hand: what it looks like, and what fingers, mouse, wheel and keys do to it.
+// The interactive image: drawing it, and input by touch, mouse, wheel and keys.
 
 import { PAD } from "./sources.js";
 import { element, place } from "./svg.js";
 
-const SHARE = 0.76; // of the stage is what the networks see; around it what they do not
-const REACH = 26; // pixels around a grip that still take hold of it
+const SHARE = 0.76; // fraction of the stage that is the input of the networks
+const REACH = 26; // radius of a grip for pointers, in pixels
 const PEN = 21;
 export const SIZES = [0.4, 1.6];
 
 export class Stage {
-  // `onMove(change)` gets {turn}, {size}, {x, y}; `onDraw()` comes after each stroke of the pen.
+  // `onMove(change)` gets {turn}, {size}, {x, y}; `onDraw()` is called after each stroke of the pen.
   constructor(root, onMove, onDraw) {
     this.root = root;
     this.onMove = onMove;
@@ -31,7 +31,7 @@ export class Stage {
     new ResizeObserver(() => this.state && this.show(this.state)).observe(root);
   }
 
-  // Pixels of the screen for one of the networks'.
+  // Screen pixels per pixel of the network input.
   get #zoom() {
     return (SHARE * this.root.clientWidth) / Math.max(this.state.model.width, this.state.model.height);
   }
@@ -41,7 +41,7 @@ export class Stage {
     return [half + this.state.x * this.#zoom, half + this.state.y * this.#zoom];
   }
 
-  // A point of the picture, (right, down) in its own pixels from its middle, on the screen.
+  // Screen position of a point of the picture, (right, down) in picture pixels from its middle.
   #onScreen(right, down) {
     const { turn, size, source } = this.state;
     const angle = (turn * Math.PI) / 180;
@@ -53,7 +53,7 @@ export class Stage {
     ];
   }
 
-  // Grips stay on the stage, where they can be taken.
+  // Screen position of a grip, moved inside the stage.
   #grip(right, down) {
     const [x, y] = this.#onScreen(right, down);
     const side = this.root.clientWidth;
@@ -212,7 +212,7 @@ export class Stage {
 
 const distance = (a, b) => Math.hypot(a[0] - b[0], a[1] - b[1]);
 
-// Degrees from one point to another as seen from a third.
+// Angle in degrees between two points around `middle`.
 function angleFrom(middle, from, to) {
   const angle = (point) => Math.atan2(point[1] - middle[1], point[0] - middle[0]);
   return (((angle(to) - angle(from)) * 180) / Math.PI + 540) % 360 - 180;

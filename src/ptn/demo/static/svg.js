@@ -1,10 +1,10 @@
-// Making and placing parts of drawings.
+// Creates SVG elements and sets their attributes.
 
 export function element(parent, name, attributes = {}) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  place(made, attributes);
-  parent.append(made);
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  place(node, attributes);
+  parent.append(node);
+  return node;
 }
 
 export function place(part, attributes) {
