@@ -27,7 +27,7 @@ WITH_COMMANDS = [name for name, blocks in BLOCKS.items() if any(block.kind == "s
 
 @pytest.fixture(scope="session")
 def _packages(timm):
-    """What pages use beyond the core."""
+    """Skips without the optional packages that pages use."""
     for package in ("scipy", "mlxtend", "matplotlib", "skimage", "onnxruntime"):
         pytest.importorskip(package, reason="pages need the optional packages: pip install 'ptn[dev]'")
 
@@ -63,7 +63,7 @@ def test_a_page_runs_as_a_reader_would(name, tmp_path, monkeypatch):
 
 
 def check_quickstart(folder: Path) -> None:
-    """PTN makes at most half of the errors of the plain network, which learned as long."""
+    """PTN makes at most half of the errors of the plain network, which is trained for as many epochs."""
     plain, polar = map(json.loads, (folder / "runs" / "records.jsonl").read_text().splitlines()[:2])
     assert [plain["model"], polar["model"]] == ["ccnn_s", "ptn_s"]
     assert plain["epochs"] == polar["epochs"]

@@ -1,7 +1,7 @@
 """Access to ptn for the golden tests.
 
 This is the only file of these tests that imports ptn. When the library renames or moves something, change this
-file and leave the tests and the recorded values as they are.
+file and leave the tests and the recorded values unchanged.
 """
 
 import inspect
@@ -30,18 +30,18 @@ def public_signatures(*, annotations: bool) -> dict[str, str]:
 
     The text names a class of ptn without its module, so that moving a module does not change it.
     """
-    found = {}
+    signatures = {}
     for name in public_names():
         try:
             signature = inspect.signature(getattr(ptn, name))
         except ValueError:  # an exception class without a constructor of its own
-            found[name] = "(...)"
+            signatures[name] = "(...)"
             continue
         if not annotations:
             plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
             signature = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
-        found[name] = re.sub(r"\bptn\.(?:\w+\.)*(\w+)", r"\1", str(signature))
-    return found
+        signatures[name] = re.sub(r"\bptn\.(?:\w+\.)*(\w+)", r"\1", str(signature))
+    return signatures
 
 
 def dataset_facts() -> dict[str, Facts]:

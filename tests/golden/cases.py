@@ -1,4 +1,4 @@
-"""The cases of the golden tests: what is computed, by name. `record.py` and the tests share them."""
+"""The cases of the golden tests by name. `record.py` and the tests share them."""
 
 import math
 import struct
@@ -40,10 +40,10 @@ def geometry_cases() -> dict[str, Callable[[], list[Tensor]]]:
                 sample = partial(adapter.polar_sample, grid=grid, **options)
                 cases[f"polar_sample {law} {interpolation} {padding}"] = partial(_gradients, sample, image, origin)
 
-    def sample_turned(images: Tensor, centre: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
+    def sample_rotated(images: Tensor, centre: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
         return adapter.polar_sample(images, centre, log, phase=angle, dilation=factor)
 
-    cases["polar_sample phase and dilation"] = partial(_gradients, sample_turned, image, origin, phase, dilation)
+    cases["polar_sample phase and dilation"] = partial(_gradients, sample_rotated, image, origin, phase, dilation)
     cases["polar_sample phase number"] = lambda: [adapter.polar_sample(image, origin, log, phase=math.pi / 3)]
     cases["polar_sample colour bounded"] = lambda: [adapter.polar_sample(colour, origin, bounded)]
     cases["polar_sample float64"] = lambda: [adapter.polar_sample(image.double(), origin.double(), log)]
@@ -100,8 +100,8 @@ def seeded(name: str) -> torch.nn.Module:
 def network_tensors(model: torch.nn.Module) -> dict[str, Tensor]:
     """The logits of the fixed images, and the origins where the network has them."""
     images = comparison.fixed_images(adapter.input_shape(model))
-    found = {"logits": adapter.logits(model, images), "origins": adapter.origins(model, images)}
-    return {name: tensor for name, tensor in found.items() if tensor is not None}
+    tensors = {"logits": adapter.logits(model, images), "origins": adapter.origins(model, images)}
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def state_facts(model: torch.nn.Module) -> dict[str, Any]:
@@ -161,13 +161,13 @@ def data_key(name: str, split: str, options: dict[str, Any]) -> str:
     return " ".join([name, split, *(f"{key}={value}" for key, value in options.items())])
 
 
-def data_facts(found: dict[str, Any]) -> dict[str, Any]:
-    """What is recorded of the first images of a split. `means` are those of the first eight images."""
-    images = found.pop("images")
-    poses = {name: comparison.sha256(tensor) for name, tensor in found.pop("poses").items()}
-    labels = found.pop("labels")
+def data_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Record of the first images of a split. `means` are those of the first eight images."""
+    images = facts.pop("images")
+    poses = {name: comparison.sha256(tensor) for name, tensor in facts.pop("poses").items()}
+    labels = facts.pop("labels")
     return {
-        **found,
+        **facts,
         "shape": list(images.shape),
         "dtype": str(images.dtype),
         "labels": labels.tolist(),
@@ -193,11 +193,11 @@ FOLDERS: list[tuple[str, str, dict[str, Any]]] = [
 
 def draw_examples() -> dict[str, Tensor]:
     """A few images of each example, at a quarter of their resolution."""
-    found = {}
+    examples = {}
     for name, kind in (("coins", "helmet"), ("textures", "gravel")):
         images = adapter.draw_example(name, kind, "test", count=4, seed=0)
-        found[f"{name} {kind}"] = torch.nn.functional.avg_pool2d(images[:, None], 4)
-    return found
+        examples[f"{name} {kind}"] = torch.nn.functional.avg_pool2d(images[:, None], 4)
+    return examples
 
 
 def write_folder(name: str, root: Path) -> None:
@@ -215,7 +215,7 @@ def write_folder(name: str, root: Path) -> None:
 
 
 def read_formats(folder: Path) -> dict[str, str]:
-    """The hashes of what the readers of idx and amat files return for small files written here."""
+    """Hashes of the results of the readers of idx and amat files for small generated files."""
     images = np.random.default_rng(5).integers(0, 256, (3, 28, 28), dtype=np.uint8)
     (folder / "images.idx").write_bytes(struct.pack(">HBB3I", 0, 8, 3, *images.shape) + images.tobytes())
     rows = np.concatenate([images.reshape(3, -1) / 255, [[7], [0], [3]]], axis=1)

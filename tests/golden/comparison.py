@@ -25,14 +25,14 @@ def fixed_images(shape: tuple[int, ...], *, seed: int = 0, count: int = 4) -> Te
     for index in np.ndindex(count, channels):
         for _ in range(6):
             waves, phase = random.uniform(-3, 3, len(sides)), random.uniform(0, 1)
-            turns = sum(wave * axis for wave, axis in zip(waves, axes, strict=True)) + phase
-            images[index] += np.cos(2 * np.pi * turns)
+            cycles = sum(wave * axis for wave, axis in zip(waves, axes, strict=True)) + phase
+            images[index] += np.cos(2 * np.pi * cycles)
     images = images > 0 if len(sides) == 3 else np.round(255 * np.clip(0.5 + images / 6, 0, 1)) / 255
     return torch.from_numpy(images.astype(np.float32))
 
 
 def fingerprint() -> dict[str, Any]:
-    """What the exact bits of a result depend on: processor, versions and number of threads."""
+    """Conditions for bit-identical results: processor, versions and number of threads."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     facts = dict(reversed([line.split(":", 1) for line in lines if ":" in line]))
     cpu = {key.strip(): value.strip() for key, value in facts.items()}
@@ -52,18 +52,18 @@ def sha256(tensor: Tensor) -> str:
 
 
 def measure(tensor: Tensor) -> dict[str, Any]:
-    """What is recorded of a tensor of floats: shape, rounded values and the hash of its bytes."""
+    """Record of a tensor of floats: shape, rounded values and the hash of its bytes."""
     values = [round(value, 6) + 0.0 for value in tensor.detach().double().flatten().tolist()]
     return {"shape": list(tensor.shape), "values": values, "sha256": sha256(tensor)}
 
 
-def check(found: Tensor, expected: dict[str, Any], same_machine: bool, *, atol: float = 1e-4) -> None:
+def check(actual: Tensor, expected: dict[str, Any], same_machine: bool, *, atol: float = 1e-4) -> None:
     """Compare a tensor with what `measure` recorded; the hash only if the fingerprint is the recorded one."""
-    assert list(found.shape) == expected["shape"]
-    values = torch.tensor(expected["values"], dtype=torch.float64).reshape(found.shape)
-    torch.testing.assert_close(found.detach().double(), values, rtol=0, atol=atol, equal_nan=True)
+    assert list(actual.shape) == expected["shape"]
+    values = torch.tensor(expected["values"], dtype=torch.float64).reshape(actual.shape)
+    torch.testing.assert_close(actual.detach().double(), values, rtol=0, atol=atol, equal_nan=True)
     if same_machine:
-        assert sha256(found) == expected["sha256"], "equal to the tolerance, but not bit for bit"
+        assert sha256(actual) == expected["sha256"], "equal to the tolerance, but not bit for bit"
 
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

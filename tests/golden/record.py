@@ -47,31 +47,31 @@ def record_geometry() -> dict[str, Any]:
 
 
 def record_data() -> dict[str, Any]:
-    found = {}
+    entries = {}
     for name, split, options in (*cases.QUICKSTART, *cases.REAL, *cases.SLOW):
         facts = adapter.load_split(name, split, count=cases.COUNT, **options)
-        found[cases.data_key(name, split, options)] = cases.data_facts(facts)
-    return found
+        entries[cases.data_key(name, split, options)] = cases.data_facts(facts)
+    return entries
 
 
 def record_files() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
-        found: dict[str, Any] = {"formats": cases.read_formats(root)}
-        found["examples"] = {name: comparison.measure(images) for name, images in cases.draw_examples().items()}
+        entries: dict[str, Any] = {"formats": cases.read_formats(root)}
+        entries["examples"] = {name: comparison.measure(images) for name, images in cases.draw_examples().items()}
         for name, split, options in (*cases.FOLDERS, *cases.SLOW_FOLDERS):
             if not (root / name).exists():
                 cases.write_folder(name, root / name)
             facts = adapter.load_folder(root / name, split, count=cases.COUNT, **options)
-            found[cases.data_key(name, split, options)] = cases.data_facts(facts)
+            entries[cases.data_key(name, split, options)] = cases.data_facts(facts)
     meshes = Path(os.environ["PTN_DATA"]) / "modelnet40/meshes"
     for mesh, size, occupancy in cases.MESHES:
         voxels = adapter.voxelize_mesh(meshes / f"{mesh}.off", size=size, occupancy=occupancy)
-        found[f"{mesh} {size} {occupancy}"] = {
+        entries[f"{mesh} {size} {occupancy}"] = {
             "filled": int(voxels.sum()),
             "sha256": comparison.sha256(voxels.byte()),
         }
-    return found
+    return entries
 
 
 def record_report() -> dict[str, Any]:
@@ -94,7 +94,7 @@ RECORDERS = {
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as cache:
-        os.environ["PTN_CACHE"] = cache  # an empty one: the sets are made anew
+        os.environ["PTN_CACHE"] = cache  # empty, so that all sets are generated
         for name in names or RECORDERS:
             comparison.write(name, RECORDERS[name]())
             print(name)

@@ -41,7 +41,7 @@ def sha256(weights: dict[str, Tensor]) -> str:
 
 
 def fingerprint() -> str:
-    """What decides whether results are equal bit for bit: CPU, torch, its instruction set, and threads."""
+    """Conditions for bit-identical results: CPU, torch, its instruction set, and threads."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     facts = [line.partition(":")[2].strip() for line in lines if line.startswith(("model", "cpu family"))][:3]

@@ -43,9 +43,9 @@ def _cases(entries: list[tuple[str, str, dict[str, Any]]], *marks: pytest.MarkDe
     return [pytest.param(*entry, id=cases.data_key(*entry), marks=marks) for entry in entries]
 
 
-def _check(found: dict[str, Any], expected: dict[str, Any], same_machine: bool) -> None:
+def _check(actual: dict[str, Any], expected: dict[str, Any], same_machine: bool) -> None:
     """Compare all facts; images and poses, which are computed in floats, byte for byte on the same machine only."""
-    facts = cases.data_facts(found)
+    facts = cases.data_facts(actual)
     means = torch.tensor(facts.pop("means")), torch.tensor(expected["means"])
     torch.testing.assert_close(*means, rtol=0, atol=MEAN_TOLERANCE)
     for key in facts:
@@ -54,8 +54,8 @@ def _check(found: dict[str, Any], expected: dict[str, Any], same_machine: bool) 
 
 
 def _check_split(name: str, split: str, options: dict[str, Any]) -> None:
-    found = adapter.load_split(name, split, count=cases.COUNT, **options)
-    _check(found, DATA[cases.data_key(name, split, options)], comparison.fingerprint() == DATA_ON)
+    actual = adapter.load_split(name, split, count=cases.COUNT, **options)
+    _check(actual, DATA[cases.data_key(name, split, options)], comparison.fingerprint() == DATA_ON)
 
 
 @pytest.mark.parametrize(("name", "split", "options"), _cases(cases.QUICKSTART))
@@ -76,12 +76,12 @@ def test_folder_is_the_recorded_one(name: str, split: str, options: dict[str, An
     root = cache / "folders" / name
     if not root.exists():
         cases.write_folder(name, root)
-    found = adapter.load_folder(root, split, count=cases.COUNT, **options)
+    actual = adapter.load_folder(root, split, count=cases.COUNT, **options)
     expected = dict(FILES[cases.data_key(name, split, options)])
     same_machine = comparison.fingerprint() == FILES_ON
     if not same_machine:  # the hash covers the bytes of the files, which depend on floats and on the PNG encoder
-        found["sha256"] = expected["sha256"]
-    _check(found, expected, same_machine)
+        actual["sha256"] = expected["sha256"]
+    _check(actual, expected, same_machine)
 
 
 def test_drawn_examples_are_those_recorded() -> None:
@@ -97,5 +97,5 @@ def test_idx_and_amat_files_are_read_as_recorded(tmp_path: Path) -> None:
 def test_mesh_has_the_recorded_voxels(mesh: str, size: int, occupancy: str, real_data: Path) -> None:
     path = real_data / "modelnet40/meshes" / f"{mesh}.off"
     voxels = adapter.voxelize_mesh(path, size=size, occupancy=occupancy)
-    found = {"filled": int(voxels.sum()), "sha256": comparison.sha256(voxels.byte())}
-    assert found == FILES[f"{mesh} {size} {occupancy}"]
+    actual = {"filled": int(voxels.sum()), "sha256": comparison.sha256(voxels.byte())}
+    assert actual == FILES[f"{mesh} {size} {occupancy}"]

@@ -23,8 +23,8 @@ def _network(name: str) -> nn.Module:
 def test_exported_file_gives_the_logits(name: str, form: str, tmp_path: Path) -> None:
     model = _network(name)
     images = comparison.fixed_images(adapter.input_shape(model))
-    found = adapter.export_and_run(model, tmp_path, form, images)
-    torch.testing.assert_close(found, adapter.logits(model, images), rtol=0, atol=1e-4)
+    actual = adapter.export_and_run(model, tmp_path, form, images)
+    torch.testing.assert_close(actual, adapter.logits(model, images), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("form", ["file", "folder"])
@@ -43,5 +43,5 @@ def test_saved_network_is_bit_identical(name: str, form: str, tmp_path: Path, on
 def test_network_for_inference_gives_the_logits(name: str) -> None:
     model = _network(name)
     images = comparison.fixed_images(adapter.input_shape(model))
-    found = adapter.logits(adapter.for_inference(model), images)
-    torch.testing.assert_close(found, adapter.logits(model, images), rtol=0, atol=1e-4)
+    actual = adapter.logits(adapter.for_inference(model), images)
+    torch.testing.assert_close(actual, adapter.logits(model, images), rtol=0, atol=1e-4)

@@ -15,5 +15,5 @@ def test_every_case_is_recorded() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_those_recorded(name: str, one_thread: None) -> None:
     same_machine = comparison.fingerprint() == RECORDED_ON
-    for found, expected in zip(CASES[name](), EXPECTED[name], strict=True):
-        comparison.check(found, expected, same_machine)
+    for actual, expected in zip(CASES[name](), EXPECTED[name], strict=True):
+        comparison.check(actual, expected, same_machine)

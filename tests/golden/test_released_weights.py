@@ -16,9 +16,9 @@ def _check(model: nn.Module, expected: dict[str, Any], same_machine: bool) -> No
     facts = cases.state_facts(model)
     assert facts["state"] == expected["state"]
     assert facts["parameters"] == expected["parameters"]
-    found = cases.network_tensors(model)
-    assert set(found) == {"logits", "origins"} & set(expected)
-    for name, tensor in found.items():
+    actual = cases.network_tensors(model)
+    assert set(actual) == {"logits", "origins"} & set(expected)
+    for name, tensor in actual.items():
         comparison.check(tensor, expected[name], same_machine)
 
 

@@ -26,7 +26,7 @@ def test_no_row_is_added_or_lost(rows: dict[str, dict]) -> None:
 def test_numbers_are_those_recorded(key: str, rows: dict[str, dict]) -> None:
     if key not in rows:
         pytest.skip("there is no such row any more")
-    found, expected = rows[key], EXPECTED[key]
-    assert found.keys() == expected.keys()
+    actual, expected = rows[key], EXPECTED[key]
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
+        assert actual[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name

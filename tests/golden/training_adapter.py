@@ -167,20 +167,22 @@ def sample_geometry(device: str, backend: str) -> dict[str, Tensor]:
             for law in ("log", "linear"):
                 grid = ptn.PolarGrid(24, 20, law=law)
 
-                def polar(image, origin, turn, scale, grid=grid, options=options):
-                    return ptn.polar_sample(image, origin, grid, phase=turn, dilation=scale, **options)
+                def polar(image, origin, rotation, scale, grid=grid, options=options):
+                    return ptn.polar_sample(image, origin, grid, phase=rotation, dilation=scale, **options)
 
                 results |= _with_gradients(f"polar_sample/{law}/{mode}/{padding}", polar, (3, 2, 28, 31), device)
 
-            def warp(image, origin, turn, scale, options=options):
-                return ptn.similarity_warp(image, ptn.Similarity(turn, scale, 5 * origin), size=(25, 22), **options)
+            def warp(image, origin, rotation, scale, options=options):
+                return ptn.similarity_warp(
+                    image, ptn.Similarity(rotation, scale, 5 * origin), size=(25, 22), **options
+                )
 
             results |= _with_gradients(f"similarity_warp/2d/{mode}/{padding}", warp, (3, 2, 28, 31), device)
             results |= _with_gradients(f"similarity_warp/3d/{mode}/{padding}", warp, (3, 2, 12, 14, 10), device)
         grid = ptn.PolarGrid(16, 12, law="linear")
 
-        def cylinder(volume, origin, turn, scale, grid=grid, mode=mode):
-            pose: Any = {"phase": turn, "dilation": scale}
+        def cylinder(volume, origin, rotation, scale, grid=grid, mode=mode):
+            pose: Any = {"phase": rotation, "dilation": scale}
             return ptn.cylindrical_sample(volume, origin, grid, **pose, mode=mode, backend=backend)
 
         results |= _with_gradients(f"cylindrical_sample/{mode}", cylinder, (3, 2, 16, 16, 12), device)
@@ -192,13 +194,13 @@ def _with_gradients(name: str, sample: Any, shape: tuple[int, ...], device: str)
     waves = sum(torch.sin((1 + k) * mesh) for k, mesh in enumerate(torch.meshgrid(*axes, indexing="ij")))
     images = torch.stack([waves * (1 + k / 7) for k in range(shape[0] * shape[1])]).view(shape)
     origin = torch.tensor([[0.113, -0.271], [-0.347, 0.189], [0.051, 0.423]])
-    given = [images, origin, torch.tensor([0.3, -1.7, 2.9]), torch.tensor([0.83, 1.0, 1.21])]
-    given = [value.float().to(device).requires_grad_() for value in given]
-    out = sample(*given)
+    inputs = [images, origin, torch.tensor([0.3, -1.7, 2.9]), torch.tensor([0.83, 1.0, 1.21])]
+    inputs = [value.float().to(device).requires_grad_() for value in inputs]
+    out = sample(*inputs)
     weights = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).view(out.shape).to(out)
-    slopes = torch.autograd.grad(out, given, weights)
+    grads = torch.autograd.grad(out, inputs, weights)
     names = ("values", "d_images", "d_origin", "d_turn", "d_scale")
-    return {f"{name}/{part}": value.detach().cpu() for part, value in zip(names, (out, *slopes), strict=True)}
+    return {f"{name}/{part}": value.detach().cpu() for part, value in zip(names, (out, *grads), strict=True)}
 
 
 def _make_recipe(kind: str, steps: int, seed: int, folder: Path | None, precision: str | None) -> Any:

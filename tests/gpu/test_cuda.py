@@ -26,7 +26,8 @@ GPU = torch.device("cuda")
 
 @pytest.fixture(params=["fp32", "bf16"])
 def recipe(request):
-    made = Recipe(
+    prepare_device(request.param)
+    return Recipe(
         name="test/gpu",
         data=DataSpec("rotmnist"),
         model=ModelSpec("ptn_s"),
@@ -36,8 +37,6 @@ def recipe(request):
         dropout=0.2,
         precision=request.param,
     )
-    prepare_device(made.precision)
-    return made
 
 
 @pytest.fixture

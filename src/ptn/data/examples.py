@@ -113,7 +113,7 @@ COINS = {
 
 
 def draw_coins(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
-    """Draw a coin (count, 64, 64) on each texture in turn, at any angle and log-uniform size, anywhere."""
+    """Draw a coin (count, 64, 64) on textures in alternation, at any angle and log-uniform size, anywhere."""
     background = torch.empty(count, SIZE, SIZE, dtype=torch.float64)
     for index, texture in enumerate(TEXTURES):
         target = background[index :: len(TEXTURES)]

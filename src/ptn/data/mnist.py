@@ -55,7 +55,7 @@ def load_mnist() -> DigitSource:
     """Load all 70,000 digits of MNIST, training before test images.
 
     From `mnist/mnist.npz` in a data folder, or else from the four idx files, gzipped or not. The hash is that of
-    pixels and labels, whatever the kind of file.
+    pixels and labels, independent of the kind of file.
     """
     if npz := find("mnist/mnist.npz"):
         arrays = list(read_npz(npz, *_NPZ_NAMES))

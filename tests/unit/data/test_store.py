@@ -44,7 +44,7 @@ def test_a_folder_of_ptn_data_that_does_not_exist_is_named(monkeypatch, tmp_path
 
 
 def test_a_set_is_built_once_and_is_the_same_from_the_cache(store):
-    views = {"turned": torch.arange(12).reshape(3, 4).T}
+    views = {"transposed": torch.arange(12).reshape(3, 4).T}
     built = cached("toy", SHA, lambda: build() | views)
     cached("toy", SHA, never)["images"].zero_()  # does not change the cache
     again = cached("toy", SHA, never)

@@ -1,4 +1,4 @@
-"""The Triton kernels compile to machine code for an H200, as they are launched, without a GPU."""
+"""The Triton kernels compile to machine code for an H200 with their launch parameters, without a GPU."""
 
 import json
 import os

@@ -17,7 +17,7 @@ from ptn.training.session import load_split, run_folder
 
 @pytest.fixture
 def requested(monkeypatch, digits):
-    """Replaces `load_dataset` by small digits, whatever the name; returns the (name, split) that were requested."""
+    """Replaces `load_dataset` by small digits for any name; returns the requested (name, split)."""
     calls = []
 
     def load(name, split, **options):
