@@ -38,8 +38,8 @@ class Inspection:
     features: list[Tensor]  # maps (h, w) of an early layer
     pin: Point  # the tracked point in `image`
     polar_pin: Point  # and in `polar_image`
-    polar_scores: list[float]  # probability of each class
-    plain_scores: list[float] | None  # None without a plain network
+    polar_probabilities: list[float]  # of each class
+    plain_probabilities: list[float] | None  # None without a plain network
 
 
 @torch.inference_mode()
@@ -66,8 +66,8 @@ def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (
         features=[values / values.max().clamp(min=1e-6) for values in shown],
         pin=pin,
         polar_pin=_pin_in_polar(pair, pin, (x, y)),
-        polar_scores=logits[0].softmax(dim=0).tolist(),
-        plain_scores=None if pair.plain is None else pair.plain(canvas)[0].softmax(dim=0).tolist(),
+        polar_probabilities=logits[0].softmax(dim=0).tolist(),
+        plain_probabilities=None if pair.plain is None else pair.plain(canvas)[0].softmax(dim=0).tolist(),
     )
 
 

@@ -67,7 +67,7 @@ class Explanation:
 
 @contextmanager
 def inferring(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every module is back in the mode it had."""
+    """Context manager: evaluation mode without gradients; restores the mode of every module on exit."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

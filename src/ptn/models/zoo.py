@@ -311,7 +311,7 @@ def _check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default_tag(name: str) -> str:
-    """The tag that `pretrained=True` stands for: that of rotmnist, or the only one."""
+    """The tag that `pretrained=True` selects: that of rotmnist, or the only one."""
     members = _ENSEMBLES.get(name, (name,))
     tags = set.intersection(*({full.partition(".")[2] for full in list_pretrained(f"{m}.*")} for m in members))
     if DEFAULT_TAG not in tags and len(tags) != 1:

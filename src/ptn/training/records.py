@@ -165,7 +165,7 @@ def _append(file: FileIO, path: Path, lines: bytes) -> None:
 
 
 def _complete(data: bytes, path: Path) -> bytes:
-    """Returns the content of a file without a last line that is a record cut off."""
+    """Returns the content of a file without a truncated last record."""
     start = data.rfind(b"\n") + 1
     last = data[start:]
     if not last or not (last.startswith(_START) or _START.startswith(last)):

@@ -26,8 +26,8 @@ def test_results_are_those_of_the_networks(pair, digit):
     expected = pair.polar.explain(result.image[None])
     assert torch.equal(result.polar_image, expected.polar_images[0])
     assert result.origin == pytest.approx(tuple(expected.origins[0].tolist()))
-    assert result.polar_scores == pytest.approx(expected.logits[0].softmax(0).tolist())
-    assert result.plain_scores == pytest.approx(pair.plain(result.image[None])[0].softmax(0).tolist())
+    assert result.polar_probabilities == pytest.approx(expected.logits[0].softmax(0).tolist())
+    assert result.plain_probabilities == pytest.approx(pair.plain(result.image[None])[0].softmax(0).tolist())
     assert len(result.features) == 3
     assert 0 <= result.heatmap.min() <= result.heatmap.max() <= 1
 
@@ -101,5 +101,5 @@ def test_other_backbones_have_no_feature_maps(timm):
     network = ptn.polarize(backbone, image_size=32, in_chans=1).eval()
     single = Pair("own", "own", "", network, "OWN", None, None, ("a", "b", "c", "d"), 1.0)
     result = inspect_image(single, torch.rand(1, 32, 32), Similarity())
-    assert (result.features, result.plain_scores) == ([], None)
-    assert sum(result.polar_scores) == pytest.approx(1, abs=1e-5)
+    assert (result.features, result.plain_probabilities) == ([], None)
+    assert sum(result.polar_probabilities) == pytest.approx(1, abs=1e-5)

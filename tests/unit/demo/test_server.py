@@ -91,7 +91,7 @@ def test_the_reply_is_that_of_inspect_image(ask, pair, query):
     assert reply.status == 200
     pose = Similarity(math.radians(40), 1.2, (1, -2.5))
     expected = inspect_image(pair, decode(query["image"])[None] / 255, pose, (0, -11))
-    for name in ("polar_scores", "plain_scores", "origin", "pin", "polar_pin"):
+    for name in ("polar_probabilities", "plain_probabilities", "origin", "pin", "polar_pin"):
         assert reply.json[name] == pytest.approx(getattr(expected, name), abs=1e-5)
     difference = decode(reply.json["polar_image"]).int() - (expected.polar_image[0] * 255).round().int()
     assert difference.abs().max() <= 1

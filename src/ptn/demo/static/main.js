@@ -204,7 +204,7 @@ async function ask() {
   }
   if (!reply || source !== state.source || model !== state.model || truth !== state.truth) return null;
   if (byId("message").dataset.about === "server") say(null);
-  const all = [reply.polar_scores, reply.plain_scores].filter(Boolean);
+  const all = [reply.polar_probabilities, reply.plain_probabilities].filter(Boolean);
   sight.show(reply);
   answers.show(all, truth);
   strip.add(way(last, pose, model), confidences(all, truth));
