@@ -21,7 +21,7 @@ test: lint
 test-all: test test-slow
 
 test-slow: $(MARK)-dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2
 
 lint: $(MARK)-dev
 	$(BIN)/ruff check .
