@@ -98,7 +98,9 @@ def similarity_warp(
 
     Args:
         size: (h, w) of the output, by default that of the input.
-        mode, padding_mode, backend: as in `polar_sample`. "auto" takes Triton in every call on a GPU: it is one
+        mode: interpolation, as in `polar_sample`.
+        padding_mode: values outside the image, as in `polar_sample`.
+        backend: as in `polar_sample`. "auto" takes Triton in every call on a GPU: it is one
             kernel, torch launches about twenty.
     """
     volumes = isinstance(images, Tensor) and images.dim() == 5
