@@ -122,7 +122,7 @@ def respond_everywhere(digit: Tensor, kernel: Filter, pose: Similarity = POSE) -
 
 def _on_canvas(digit: Tensor, pose: Similarity | None = None) -> Tensor:
     """Returns `digit` (h, w) enlarged 2.4 times on the canvas, transformed by `pose`."""
-    placed = Similarity(scale=2.4) if pose is None else pose @ Similarity(scale=2.4)
+    placed = Similarity(scale=2.4) if pose is None else pose.compose(Similarity(scale=2.4))
     return similarity_warp(digit.double()[None, None], placed, size=(SIZE, SIZE), mode="bicubic").clamp(0, 1)[0, 0]
 
 

@@ -60,7 +60,7 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
     height, width = model.input_shape[1:]
     count, ways = len(digits), len(TRANSFORMS)
     # Transforms are about the center of the digit, then it is placed.
-    placed = [_START @ pose for pose in TRANSFORMS.values()]
+    placed = [_START.compose(pose) for pose in TRANSFORMS.values()]
     unit = width / 96
     pose = Similarity(
         torch.tensor([each.rotation for each in placed]).repeat(count),

@@ -56,7 +56,7 @@ def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (
     features, logits = _classify(network, network.normalize(polar_image))
     shown = [features[channel] for channel in _shown_channels(network)]
     x, y = location.origin[0].tolist()
-    pin_x, pin_y = (pose @ Similarity(shift_px=pin_px)).shift_px
+    pin_x, pin_y = pose.compose(Similarity(shift_px=pin_px)).shift_px
     pin = 0.5 + float(pin_x) / pair.size[1], 0.5 + float(pin_y) / pair.size[0]
     return Inspection(
         image=canvas[0],
@@ -77,7 +77,7 @@ def place(image: Tensor, pose: Similarity, size: tuple[int, int], channels: int)
         image = (image * image.new_tensor(_LUMA)[:, None, None]).sum(dim=0, keepdim=True)
     # Supersample when scaling down, to avoid aliasing.
     factor = min(_MAX_SUPERSAMPLING, max(1, round(1 / float(pose.scale))))
-    fine = Similarity(scale=factor) @ pose
+    fine = Similarity(scale=factor).compose(pose)
     placed = similarity_warp(image[None], fine, size=(size[0] * factor, size[1] * factor))
     return F.avg_pool2d(placed, factor)[0].expand(channels, -1, -1)
 

@@ -45,12 +45,10 @@ class Similarity:
     shift_px: Tensor | tuple[float, float] = (0.0, 0.0)
 
     def compose(self, first: "Similarity") -> "Similarity":
-        """Return the map that applies `first` and then `self`; also written `self @ first`."""
+        """Return the map that applies `first` and then `self`."""
         x, y = self._rotate_and_scale(*first._shift())
         dx, dy = self._shift()
         return Similarity(first.rotation + self.rotation, first.scale * self.scale, _as_pair(x + dx, y + dy))
-
-    __matmul__ = compose
 
     def inverse(self) -> "Similarity":
         """Return the inverse map."""

@@ -202,7 +202,7 @@ class SpatialTransformer(nn.Module):
         """Returns `images` with (x, y) moved to the centre, then rotated and scaled."""
         log_scale, rotation, x, y = pose.to(coordinate_dtype(pose)).unbind(dim=1)
         shift = torch.stack((-x * (images.shape[-1] / 2), -y * (images.shape[-2] / 2)), dim=1)
-        warp = Similarity(rotation, log_scale.exp()) @ Similarity(shift_px=shift)
+        warp = Similarity(rotation, log_scale.exp()).compose(Similarity(shift_px=shift))
         return similarity_warp(images, warp, mode=self.mode, padding_mode=self.padding_mode)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def homogeneous(pose):
 @given(first=similarities, second=similarities)
 @settings(max_examples=25, deadline=None)
 def test_compose_and_inverse_are_those_of_the_matrices(first, second):
-    composed = homogeneous(second @ first)
+    composed = homogeneous(second.compose(first))
     assert torch.allclose(composed, homogeneous(second) @ homogeneous(first), atol=1e-4)
     assert torch.allclose(homogeneous(first.inverse() @ first), torch.eye(3, dtype=torch.float64), atol=1e-4)
     tensors = per_image(second, first) @ per_image(first, second)
@@ -41,7 +41,7 @@ def test_compose_and_inverse_are_those_of_the_matrices(first, second):
 
 
 def test_numbers_and_tensors_mix():
-    mixed = Similarity(shift_px=(1.0, 2.0)) @ Similarity(torch.tensor([0.0, math.pi / 2]), 2.0, (3.0, 0.0))
+    mixed = Similarity(shift_px=(1.0, 2.0)).compose(Similarity(torch.tensor([0.0, math.pi / 2]), 2.0, (3.0, 0.0)))
     expected = torch.tensor([[[2.0, 0, 4], [0, 2, 2]], [[0, -2, 4], [2, 0, 2]]])
     assert torch.allclose(mixed.matrix(), expected, atol=1e-6)
 
