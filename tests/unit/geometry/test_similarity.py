@@ -31,8 +31,8 @@ def homogeneous(pose):
 def test_compose_and_inverse_are_those_of_the_matrices(first, second):
     composed = homogeneous(second.compose(first))
     assert torch.allclose(composed, homogeneous(second) @ homogeneous(first), atol=1e-4)
-    assert torch.allclose(homogeneous(first.inverse() @ first), torch.eye(3, dtype=torch.float64), atol=1e-4)
-    tensors = per_image(second, first) @ per_image(first, second)
+    assert torch.allclose(homogeneous(first.inverse().compose(first)), torch.eye(3, dtype=torch.float64), atol=1e-4)
+    tensors = per_image(second, first).compose(per_image(first, second))
     assert tensors.matrix().shape == (2, 2, 3)
     assert torch.allclose(homogeneous(tensors)[0], composed, atol=1e-4)
     assert torch.allclose(
