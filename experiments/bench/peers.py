@@ -1,4 +1,4 @@
-"""Other packages: polar sampling with torch, kornia, OpenCV and scikit-image, and a steerable network with escnn.
+"""Other packages: polar sampling with torch, kornia, OpenCV and scikit-image.
 
 Samplers read the same points with the same interpolation, except where a package has a radial law of its own.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ptn.geometry import PolarGrid, origin_px
 
@@ -20,11 +20,6 @@ from .timing import Work
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
 """(images, origin) -> polar images, differentiable in both."""
-
-ESCNN = "escnn C8 network of its tutorial"
-# Regular fields, kernel, padding, and the stride of the pooling that follows.
-_ESCNN_LAYERS = ((24, 7, 1, None), (48, 5, 2, 2), (48, 5, 2, None), (96, 5, 2, 2), (96, 5, 2, None), (64, 5, 1, 1))
-_ESCNN_SIZE = 29  # odd, so that a stride of 2 keeps the center
 
 
 def need(module: str, install: str = "ptn[bench]") -> Any:
@@ -103,44 +98,3 @@ def _on_cpu(images: Tensor, origin: Tensor) -> tuple[NDArray[np.float32], list[l
     if images.device.type != "cpu":
         raise PeerMissing("it runs on CPUs only")
     return images[:, 0].numpy(), origin_px(origin, (images.shape[-2], images.shape[-1])).tolist()
-
-
-class SteerableNetwork(nn.Module):
-    """An escnn network that is equivariant to eight rotations: (N, 1, 29, 29) -> (N, classes)."""
-
-    def __init__(self, classes: int = 10) -> None:
-        super().__init__()
-        layers: Any = need("escnn.nn", "escnn")
-        rotations = need("escnn.gspaces", "escnn").rot2dOnR2(N=8)
-        self.wrap = layers.GeometricTensor
-        self.input_type = field = layers.FieldType(rotations, [rotations.trivial_repr])
-        stack = [layers.MaskModule(field, _ESCNN_SIZE, margin=1)]
-        for count, kernel, padding, stride in _ESCNN_LAYERS:
-            before, field = field, layers.FieldType(rotations, count * [rotations.regular_repr])
-            stack.append(layers.R2Conv(before, field, kernel_size=kernel, padding=padding, bias=False))
-            stack += [layers.InnerBatchNorm(field), layers.ReLU(field, inplace=True)]
-            if stride is not None:
-                border = {"padding": 0} if stride == 1 else {}
-                stack.append(layers.PointwiseAvgPoolAntialiased(field, sigma=0.66, stride=stride, **border))
-        self.features = layers.SequentialModule(*stack, layers.GroupPooling(field))
-        width = _ESCNN_LAYERS[-1][0]
-        self.head = nn.Sequential(nn.Linear(width, 64), nn.BatchNorm1d(64), nn.ELU(), nn.Linear(64, classes))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.features(self.wrap(images, self.input_type)).tensor.flatten(1))
-
-
-def escnn_step(batch: int, device: torch.device) -> Work:
-    """A training step of `SteerableNetwork`."""
-    if device.type != "cpu":
-        raise PeerMissing("it is measured on CPUs only")
-    model = SteerableNetwork().train()
-    images, labels = torch.rand(batch, 1, _ESCNN_SIZE, _ESCNN_SIZE), torch.arange(batch) % 10
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-    def work() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-
-    return work

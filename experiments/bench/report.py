@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,11 +16,15 @@ from ptn.errors import InputError
 from ptn.files import write_text
 from ptn.training.records import git_commit, timestamp
 
-from .timing import CALLS_IN_GRAPH, Effort, Timing, Work, capture, peak_mib, time_together
+from .timing import CALLS_IN_GRAPH, Timing, Work, capture, peak_mib, time_together
 
 
 class PeerMissing(Exception):  # noqa: N818
     """Raised by a peer that cannot take part, with the reason."""
+
+
+Peers = Mapping[str, Callable[[], Work]]
+"""Functions that return the work of a peer or raise PeerMissing, by title."""
 
 
 @dataclass(frozen=True)
@@ -55,36 +58,26 @@ class Report:
 class Bench:
     """Measures on one device and collects the results."""
 
-    def __init__(self, device: torch.device, effort: Effort) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.effort = effort
         self.rows: list[Row] = []
         self.skipped: list[dict[str, str]] = []
         self.details: dict[str, Any] = {}
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
-    def compare(
-        self,
-        name: str,
-        ours: Work,
-        peers: Mapping[str, Callable[[], Work]],
-        *,
-        memory: bool = False,
-        graph: bool = False,
-        effort: Effort | None = None,
-    ) -> None:
-        """Times `ours` beside each peer, in one run; peers are functions that return the work or raise PeerMissing.
+    def compare(self, name: str, ours: Work, peers: Peers) -> None:
+        """Times `ours` beside each peer, in one run."""
+        self.add(name, time_together({"": ours} | self.present(name, peers)))
 
-        With `graph`, on a GPU, once more as CUDA graphs, which training uses.
-        """
-        contenders = {"": ours} | self.present(name, peers)
-        effort = effort or self.effort
-        times = time_together(contenders, effort)
-        on_gpu = self.device.type == "cuda"
-        peaks = {who: peak_mib(work, self.device) for who, work in contenders.items()} if memory and on_gpu else {}
-        self.add(f"{name}, eager calls" if graph and on_gpu else name, times, peaks)
-        if not (graph and on_gpu):
+    def compare_kernels(self, name: str, ours: Work, peers: Peers) -> None:
+        """As `compare`; on a GPU also the memory, and the time once more as CUDA graphs, which training uses."""
+        if self.device.type != "cuda":
+            self.compare(name, ours, peers)
             return
+        contenders = {"": ours} | self.present(name, peers)
+        times = time_together(contenders)
+        peaks = {who: peak_mib(work, self.device) for who, work in contenders.items()}
+        self.add(f"{name}, eager calls", times, peaks)
         graphs = {}
         for who, work in contenders.items():
             try:
@@ -92,29 +85,27 @@ class Bench:
             except RuntimeError as error:
                 if not who:
                     raise
-                self.skip(f"{name}, CUDA graph", who, f"it cannot be captured: {str(error).splitlines()[0]}")
-        self.add(f"{name}, CUDA graph", time_together(graphs, effort, calls=CALLS_IN_GRAPH))
+                self._skip(f"{name}, CUDA graph", who, f"it cannot be captured: {str(error).splitlines()[0]}")
+        self.add(f"{name}, CUDA graph", time_together(graphs, calls=CALLS_IN_GRAPH))
 
-    def present(self, name: str, peers: Mapping[str, Callable[[], Work]]) -> dict[str, Work]:
+    def present(self, name: str, peers: Peers) -> dict[str, Work]:
         """Returns the peers that can take part, and notes the others as skipped."""
         contenders = {}
         for peer, make in peers.items():
             try:
                 contenders[peer] = make()
             except PeerMissing as reason:
-                self.skip(name, peer, str(reason))
+                self._skip(name, peer, str(reason))
         return contenders
 
-    def skip(self, name: str, peer: str, reason: str) -> None:
+    def _skip(self, name: str, peer: str, reason: str) -> None:
         note = {"name": name, "peer": peer, "reason": reason}
         if note not in self.skipped:
             self.skipped.append(note)
 
-    def add(
-        self, name: str, times: Mapping[str, Timing], peaks: Mapping[str, float] = MappingProxyType({})
-    ) -> None:
+    def add(self, name: str, times: Mapping[str, Timing], peaks: Mapping[str, float] | None = None) -> None:
         """Adds a row for each peer, or one without a peer, and prints it to standard error; our key is ""."""
-        ours = times[""]
+        ours, peaks = times[""], peaks or {}
         alone = Row(
             name=name,
             ours_ms=ours.ms,
@@ -167,7 +158,5 @@ def read_report(path: Path) -> Report:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return Report(**{**values, "rows": [Row(**row) for row in values["rows"]]})
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is not a benchmark report: {error}") from error

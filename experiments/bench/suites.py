@@ -26,23 +26,22 @@ from ptn.training.step import epoch_order
 from ptn.training.trainer import build_model, prepare_device
 
 from ..recipes import find_recipe
-from . import peers
-from .peers import Sampler
-from .report import Bench, PeerMissing
-from .timing import Effort, Timing, Work, busy_processes, summarize, time_together
+from .peers import Sampler, grid_sample, kornia_remap, need, opencv_remap, skimage_warp_polar
+from .report import Bench, PeerMissing, Peers
+from .timing import Timing, Work, busy_processes, summarize, time_together
 
 Shape = tuple[int, int, int]
 """Batch, channels, size of images."""
 
 TORCH_PEERS: dict[str, Callable[..., Sampler]] = {
-    "F.grid_sample, grid built": peers.grid_sample,
-    "kornia remap, maps built": peers.kornia_remap,
+    "F.grid_sample, grid built": grid_sample,
+    "kornia remap, maps built": kornia_remap,
 }
 _OPENCV = "OpenCV remap, maps built"
 IMAGE_PEERS: dict[str, Callable[..., Work]] = {
-    _OPENCV: partial(peers.opencv_remap, build_maps=True),
-    "OpenCV remap, maps given": partial(peers.opencv_remap, build_maps=False),
-    "scikit-image warp_polar": peers.skimage_warp_polar,
+    _OPENCV: partial(opencv_remap, build_maps=True),
+    "OpenCV remap, maps given": partial(opencv_remap, build_maps=False),
+    "scikit-image warp_polar": skimage_warp_polar,
 }
 STEP_RECIPE = "rotmnist/ptn_b/paper+"
 MODELNET40_SHAPES = 9843
@@ -64,47 +63,43 @@ def sampling(
     for shape in (images, maps):
         _compare_samplers(bench, shape, "forward")
         _compare_samplers(bench, shape, "forward + backward to the origin", to_origin=True)
-        both = {"to_origin": True, "to_images": True}
-        _compare_samplers(bench, shape, "forward + backward to image and origin", **both)
-    rivals: dict[str, Callable[[], Work]]
+        _compare_samplers(bench, shape, "forward + backward to image and origin", to_origin=True, to_images=True)
+    peers: Peers
     if bench.device.type == "cpu":
         pixels, origin, grid = make_inputs(images, bench.device)
         title = f"{_title(images)}, forward, {busy} busy processes in the background"
-        rivals = {_OPENCV: partial(IMAGE_PEERS[_OPENCV], pixels, origin, grid)}
+        peers = {_OPENCV: partial(IMAGE_PEERS[_OPENCV], pixels, origin, grid)}
     else:
         pixels, origin, grid = make_inputs(large, bench.device)
         title = f"{_title(large)}, forward"
         target = torch.empty_like(pixels)
-        rivals = {"a copy of the images": lambda: partial(target.copy_, pixels)}
+        peers = {"a copy of the images": lambda: partial(target.copy_, pixels)}
         busy = 0
     with busy_processes(busy), torch.inference_mode():
-        bench.compare(title, partial(polar_sample, pixels, origin, grid), rivals, graph=True)
+        bench.compare_kernels(title, partial(polar_sample, pixels, origin, grid), peers)
 
 
 def _compare_samplers(
     bench: Bench, shape: Shape, title: str, *, to_origin: bool = False, to_images: bool = False
 ) -> None:
-    """Compares forward passes, or with `to_origin` or `to_images` forward and backward passes."""
     images, origin, grid = make_inputs(shape, bench.device)
     images.requires_grad_(to_images)
     origin.requires_grad_(to_origin)
     inputs = [tensor for tensor in (images, origin) if tensor.requires_grad]
     grad_output = torch.rand(*images.shape[:2], grid.angles, grid.radii, device=bench.device)
 
-    def work(sample: Sampler) -> Work:
+    def work(make: Callable[..., Sampler]) -> Work:
+        sample = make(grid, images)
         if not inputs:
             return partial(sample, images, origin)
         return lambda: torch.autograd.grad(sample(images, origin), inputs, grad_output)
 
-    def peer(make: Callable[..., Sampler]) -> Work:
-        return work(make(grid, images))
-
-    rivals = {name: partial(peer, make) for name, make in TORCH_PEERS.items()}
+    peers = {name: partial(work, make) for name, make in TORCH_PEERS.items()}
     if shape[1] == 1 and not inputs:
-        rivals |= {name: partial(make, images, origin, grid) for name, make in IMAGE_PEERS.items()}
+        peers |= {name: partial(make, images, origin, grid) for name, make in IMAGE_PEERS.items()}
     with torch.inference_mode(not inputs):
-        ours = work(lambda images, origin: polar_sample(images, origin, grid))
-        bench.compare(f"{_title(shape)}, {title}", ours, rivals, memory=True, graph=True)
+        ours = work(lambda grid, _: partial(polar_sample, grid=grid))
+        bench.compare_kernels(f"{_title(shape)}, {title}", ours, peers)
 
 
 def make_inputs(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor, PolarGrid]:
@@ -128,9 +123,9 @@ def inference(bench: Bench, *, sizes: Sequence[int] = (28, 96), batches: Sequenc
         model = create_model("ptn_b", image_size=size).eval().to(bench.device)
         for batch in batches:
             images = torch.rand(batch, 1, size, size, device=bench.device)
-            rivals = {"eager": partial(run_model, model, images), "ONNX Runtime": partial(run_onnx, model, images)}
+            peers = {"eager": partial(run_model, model, images), "ONNX Runtime": partial(run_onnx, model, images)}
             title = f"PTN-B inference {batch}×1×{size}×{size}"
-            bench.compare(title, run_model(for_inference(model), images), rivals, memory=batch > 1)
+            bench.compare(title, run_model(for_inference(model), images), peers)
 
 
 def run_model(model: nn.Module, images: Tensor) -> Work:
@@ -143,24 +138,21 @@ def run_onnx(model: Model, images: Tensor) -> Work:
     if images.device.type != "cpu":
         raise PeerMissing("it is measured on CPUs only")
     for package in ("onnxruntime", "onnxscript"):
-        peers.need(package, "ptn[export]")
+        need(package, "ptn[export]")
     with tempfile.TemporaryDirectory() as folder:
         export(model, Path(folder) / "model.onnx")
         return partial(OnnxModel(Path(folder) / "model.onnx"), images)
 
 
-def training(bench: Bench, *, batch: int = 200, small_batch: int = 16) -> None:
+def training(bench: Bench, *, batch: int = 200) -> None:
     """Times a step of the recipe rotmnist/ptn_b/paper+ in float32: batch, rotation, loss, gradients, optimizer.
 
-    The eager loop does the same in plain torch. The escnn network is that of its tutorial, equivariant to 8
-    rotations.
+    The eager loop does the same in plain torch.
     """
-    title = "PTN-B training step, {} images of 28×28"
-    loop = {"eager loop": partial(eager_step, batch, bench.device)}
-    bench.compare(title.format(batch), trainer_step(batch, bench.device), loop)
-    few = Effort(seconds=0, rounds=min(3, bench.effort.rounds))  # a step of escnn takes seconds
-    step = {peers.ESCNN: partial(peers.escnn_step, small_batch, bench.device)}
-    bench.compare(title.format(small_batch), trainer_step(small_batch, bench.device), step, effort=few)
+    title = f"PTN-B training step, {batch} images of 28×28"
+    bench.compare(
+        title, trainer_step(batch, bench.device), {"eager loop": partial(eager_step, batch, bench.device)}
+    )
 
 
 def random_digits(count: int) -> Dataset:
@@ -289,7 +281,7 @@ def scaling(
             curve: dict[str, Any] = {"what": what, "axis": axis, "start": start, "at": list(values), "ms": {}}
             for value in values:
                 works = contenders(bench, **{**start, **dict.fromkeys(changed, value)})
-                for name, timing in time_together(works, bench.effort).items():
+                for name, timing in time_together(works).items():
                     curve["ms"].setdefault(name, []).append(float(f"{timing.ms:.4g}"))
             curves.append(curve)
     bench.details["curves"] = curves
@@ -298,10 +290,10 @@ def scaling(
 def _scaled_sampling(bench: Bench, batch: int, size: int, angles: int) -> dict[str, Work]:
     images, origin, _ = make_inputs((batch, 1, size), bench.device)
     grid = PolarGrid(angles, size)
-    remap = {"OpenCV remap": partial(peers.opencv_remap, images, origin, grid, build_maps=True)}
+    remap = {"OpenCV remap": partial(opencv_remap, images, origin, grid, build_maps=True)}
     return {
         "ptn": partial(polar_sample, images, origin, grid),
-        "F.grid_sample": partial(peers.grid_sample(grid, images), images, origin),
+        "F.grid_sample": partial(grid_sample(grid, images), images, origin),
         **bench.present("polar_sample", remap),
     }
 

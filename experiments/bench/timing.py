@@ -13,17 +13,11 @@ from torch.utils.benchmark import Timer
 
 Work = Callable[[], object]
 
+# Every contender is measured at least this long and at least this often.
+SECONDS, ROUNDS = 4.0, 9
 CALLS_IN_GRAPH = 20
 # Duration of one measurement: calls are repeated to reach it.
 _SAMPLE_SECONDS = 0.01
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long to measure: at least `seconds` and at least `rounds` rounds."""
-
-    seconds: float = 4.0
-    rounds: int = 9
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ def summarize(milliseconds: list[float]) -> Timing:
     return Timing(median, (low, high), len(milliseconds))
 
 
-def time_together(contenders: Mapping[str, Work], effort: Effort, *, calls: int = 1) -> dict[str, Timing]:
+def time_together(contenders: Mapping[str, Work], *, calls: int = 1) -> dict[str, Timing]:
     """Times all contenders in alternation, so that disturbances affect all of them alike.
 
     Args:
@@ -55,7 +49,7 @@ def time_together(contenders: Mapping[str, Work], effort: Effort, *, calls: int 
         repeats[name] = max(1, round(_SAMPLE_SECONDS / max(timers[name].timeit(1).mean, 1e-7)))
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     start, rounds = time.perf_counter(), 0
-    while rounds < effort.rounds or time.perf_counter() - start < effort.seconds:
+    while rounds < ROUNDS or time.perf_counter() - start < SECONDS:
         for name, timer in timers.items():
             timer.timeit(repeats[name])  # warm up: caches and threads were used by the previous contender
             samples[name].append(1000 * timer.timeit(repeats[name]).mean / calls)
