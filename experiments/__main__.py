@@ -1,8 +1,6 @@
 """`python -m experiments`: train recipes, reproduce and report the tables, release weights."""
 
-import itertools
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,7 @@ import typer
 
 import ptn.cli.train as cli
 from ptn.cli.app import main
-from ptn.cli.options import DeviceOption, JsonOption, warn
+from ptn.cli.options import DeviceOption, JsonOption
 from ptn.config import override, parse_setting
 from ptn.device import choose_device
 from ptn.errors import InputError, check_choice
@@ -23,14 +21,11 @@ from ptn.training.session import with_seeds
 
 from . import bench, figures, release
 from .ensembles import add_ensembles
-from .markdown import refresh, render, render_other_runs, summarize_other_runs
+from .markdown import refresh, render
 from .metrics import extra_metrics
-from .published import find_table, table_names
+from .published import TABLES, find_table
 from .recipes import FORMS, ensembles, find_recipe, form_of, recipe_names
-from .tables import RESULTS, build_tables, load_records, missing_runs, to_json, unknown_ids
-
-OTHER = "other"
-"""The name of the report on records without a table row."""
+from .tables import RESULTS, build_tables, load_records, missing_runs, to_json
 
 app = typer.Typer(
     name="experiments",
@@ -46,12 +41,8 @@ def train(
     recipes: Annotated[
         list[str] | None, typer.Argument(help="Recipes, such as rotmnist/ptn_b/modern+.", show_default=False)
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs instead of the recipe's.")] = None,
     seeds: cli.SeedsOption = "0",
     settings: cli.SettingsOption = None,
-    choices: Annotated[
-        list[str] | None, typer.Option("--vary", help="Train with each of several values: dropout=[0.1,0.2].")
-    ] = None,
     output: cli.OutputOption = Path("runs"),
     results: cli.ResultsOption = None,
     device: DeviceOption = "auto",
@@ -61,22 +52,18 @@ def train(
     at_once: cli.AtOnceOption = 16,
     checkpoint_every: cli.CheckpointOption = 10,
     fused: cli.FusedOption = None,
-    tensorboard: cli.TensorboardOption = False,
     show_list: Annotated[bool, typer.Option("--list", help="Print the names of the recipes.")] = False,
 ) -> None:
     """Train recipes, test each once, and write weights and records."""
     if show_list:
         print("\n".join(recipe_names()))
         return
-    changes = dict(map(parse_setting, settings or [])) | ({} if epochs is None else {"epochs": epochs})
-    alternatives = dict(map(parse_setting, choices or []))
-    variants = [
-        variant for name in recipes or [] for variant in vary(change(find_recipe(name), changes), alternatives)
-    ]
-    if not variants:
+    if not recipes:
         raise InputError("no recipe to train: --list prints their names")
+    changes = dict(map(parse_setting, settings or []))
+    chosen = [change(find_recipe(name), changes) for name in recipes]
     code = cli.run_session(
-        [run for recipe in variants for run in with_seeds(recipe, cli.parse_seeds(seeds))],
+        [run for recipe in chosen for run in with_seeds(recipe, cli.parse_seeds(seeds))],
         output=output,
         results=results,
         device=device,
@@ -86,7 +73,6 @@ def train(
         at_once=at_once,
         checkpoint_every=checkpoint_every,
         fused=fused,
-        tensorboard=tensorboard,
         extra_metrics=extra_metrics,
     )
     raise typer.Exit(code)
@@ -98,29 +84,9 @@ def change(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     return changed if changed.sha256 == recipe.sha256 else replace(changed, evaluations=(EvaluationSpec(),))
 
 
-def vary(recipe: Recipe, choices: Mapping[str, Sequence[Any]]) -> list[Recipe]:
-    """Returns the recipe once for every combination of `choices`, {"dropout": [0.1, 0.2], "batch": [50, 100]}.
-
-    Names contain the settings: "rotmnist/ptn_b/modern+/dropout=0.1,batch=50". A variant has no table row.
-    """
-    for key, values in choices.items():
-        if not isinstance(values, list | tuple) or not values:
-            raise InputError(f"--vary takes a list of values, such as {key}=[1,2]; got {json.dumps(values)}")
-    if not choices:
-        return [recipe]
-    last = [key.rpartition(".")[2] for key in choices]
-    titles = last if len(set(last)) == len(last) else list(choices)
-    variants = []
-    for values in itertools.product(*choices.values()):
-        parts = ",".join(f"{title}={_text(value)}" for title, value in zip(titles, values, strict=True))
-        changed = override(recipe, dict(zip(choices, values, strict=True)))
-        variants.append(replace(changed, name=f"{recipe.name}/{parts}", evaluations=(EvaluationSpec(),)))
-    return variants
-
-
 @app.command()
 def reproduce(
-    table: Annotated[str, typer.Argument(help=f"{', '.join(table_names())}.")],
+    table: Annotated[str, typer.Argument(help=f"{', '.join(TABLES)}.")],
     forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = ",".join(FORMS),
     seeds: Annotated[str, typer.Option(help="Seeds that every row must have.")] = "0-4",
     results: Annotated[Path, typer.Option(help="Folder of records.")] = RESULTS,
@@ -156,7 +122,7 @@ def reproduce(
     chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in requested_forms]
     missing_ensembles = missing_runs(table, load_records(results), chosen, numbers)
     add_ensembles(missing_ensembles, runs=output, results=file, device=choose_device(device))
-    sys.stdout.write(render(build_tables(load_records(results), [table])))
+    print(render(build_tables(load_records(results), [table])), end="")
     raise typer.Exit(code)
 
 
@@ -164,72 +130,42 @@ def reproduce(
 def report(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TABLE",
-            help=f"{', '.join(table_names())}; by default all. Or {OTHER}: runs without a table row, such as "
-            "those of train --vary.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="TABLE", help=f"{', '.join(TABLES)}; by default all.", show_default=False),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of records (*.jsonl), or one file.")] = RESULTS,
     as_json: JsonOption = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     pages: Annotated[
         list[Path] | None,
         typer.Option(
             "--page",
-            help="Update the tables in this Markdown file, between <!-- report: TABLE --> and "
+            help="Update the tables in this Markdown file instead, between <!-- report: TABLE --> and "
             "<!-- end of report -->. Repeatable.",
         ),
     ] = None,
 ) -> None:
     """Print tables in Markdown: mean, standard deviation and number of runs beside the published numbers."""
     records = load_records(results)
-    if pages:
-        if tables or as_json or output:
-            raise InputError("--page updates the tables that a page names: only --results goes with it")
-        _update_pages(pages, records, results)
-        return
-    if not records:
-        warn(f"no records at {results}: see --results")
-    if tables and OTHER in tables:
-        if tables != [OTHER]:
-            raise InputError(f"{OTHER} is not a table: report it alone")
-        rows = summarize_other_runs(records)
-        text = render_other_runs(rows)
-    else:
-        built = build_tables(records, tables)
-        if ids := unknown_ids(records):
-            warn(f"records of unknown rows are not shown: {', '.join(ids)}")
-        rows, text = to_json(built), render(built)
-    if as_json:
-        text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write_text(output, text)
-        print(output)
-
-
-def _update_pages(pages: Sequence[Path], records: Sequence[Record], results: Path) -> None:
-    """Updates all of `pages`, or none if one of them is invalid."""
     if not records:
         raise InputError(f"no records at {results}: see --results")
+    if pages:
+        _update_pages(pages, records)
+        return
+    built = build_tables(records, tables)
+    text = json.dumps(to_json(built), indent=2, ensure_ascii=False) + "\n" if as_json else render(built)
+    print(text, end="")
+
+
+def _update_pages(pages: Sequence[Path], records: Sequence[Record]) -> None:
+    """Updates all of `pages`, or none if one of them is invalid."""
     updated = {}
     for page in pages:
         try:
             updated[page] = refresh(page.read_text(encoding="utf-8"), records)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read {page}: {error}") from error
         except InputError as error:
             raise InputError(f"{page}: {error}") from error
     for page, text in updated.items():
         write_text(page.resolve(), text)
         print(page)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 for command in (figures.figures, bench.bench, release.release):

@@ -6,14 +6,13 @@ In a page, `<!-- report: rotmnist ablation -->` is followed by the tables up to 
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ptn.errors import InputError, unknown_name
 from ptn.training.records import Record
 
-from .published import PublishedRow, load_published, table_names
+from .published import PAPER, PublishedRow
 from .recipes import FORMS
-from .tables import Result, Table, TableRow, build_tables, mean_and_std, newest
+from .tables import Result, Table, build_tables
 
 _NAMES = ("data set", "row")
 _BRIEF = (*_NAMES, "published", *(f"ours, {form} recipe" for form in FORMS))
@@ -21,12 +20,8 @@ _REGENERATED = (
     "The published numbers are for the original rotated MNIST, ours for a set regenerated from MNIST, which may be "
     "easier or harder: compare with ours by the paper's recipe."
 )
-_END = "<!-- end of report -->"
-# a marker and the text up to the end marker, or else up to the next marker
-_BLOCK = re.compile(
-    rf"(<!-- report:(?P<what>[^>]*?)-->[ \t]*\n)(?:(?!<!-- report:).)*?(?P<end>{_END}|(?=<!-- report:)|\Z)",
-    re.DOTALL,
-)
+_START, _END = "<!-- report:", "<!-- end of report -->"
+_BLOCK = re.compile(rf"({_START}\s*(\w[^>]*?)-->[ \t]*\n)(?:(?!{_START}).)*?{_END}", re.DOTALL)
 
 
 def align(columns: Mapping[str, Sequence[str]], *, names: Collection[str] = ()) -> list[str]:
@@ -52,7 +47,7 @@ def render(tables: Iterable[Table], *, brief: bool = False) -> str:
     for table in tables:
         columns = _columns(table)
         notes = list(_notes(table, columns))
-        heading = [] if brief else [f"## {_title(table)}", ""]
+        heading = [] if brief else [f"## {table.info.title}", ""]
         if brief:
             columns = {name: cells for name, cells in columns.items() if name in _BRIEF}
             notes = notes[:2]
@@ -68,56 +63,19 @@ def refresh(page: str, records: Sequence[Record]) -> str:
     """
 
     def renew(block: re.Match[str]) -> str:
-        words = block["what"].split()
-        if not block["end"]:
-            raise InputError(f"<!-- report: {' '.join(words)} --> has no {_END} after it")
-        kind = words[0] if words and words[0] in ("brief", "rows") else ""
-        names = words[1:] if kind else words
-        if not names:
-            raise InputError(f"<!-- report: --> must name a table: {', '.join(table_names())}")
+        kind, *names = block[2].split()
         if kind == "rows":
             text = _render_rows(build_tables(records), names)
+        elif kind == "brief":
+            text = render(build_tables(records, names), brief=True)
         else:
-            text = render(build_tables(records, names), brief=kind == "brief")
-        return f"{block[1]}\n{text}\n{block['end']}"
+            text = render(build_tables(records, [kind, *names]))
+        return f"{block[1]}\n{text}\n{_END}"
 
-    if "<!-- report:" not in page:
-        raise InputError(f"there is no marker for a table, such as <!-- report: brief rotmnist --> and {_END}")
-    return _BLOCK.sub(renew, page)
-
-
-def summarize_other_runs(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Returns one object per recipe and test split of the records without a row id, such as those of `--vary`."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        if record.id is None:
-            split = record.config.get("data", {}).get("test", "test")
-            groups.setdefault((record.recipe, split, record.config_sha256), []).append(record)
-    rows = []
-    for (recipe, split, _), group in groups.items():
-        finished = newest(group)
-        errors = [record.test_error for record in finished if record.test_error is not None]
-        mean, std = mean_and_std(errors) if errors else (None, None)
-        failed = {record.seed for record in group} - {record.seed for record in finished}
-        rows.append(
-            {"recipe": recipe, "split": split, "n": len(errors), "mean": mean, "std": std, "failed": len(failed)}
-        )
-    return rows
-
-
-def render_other_runs(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the table of `summarize_other_runs`."""
-    if not rows:
-        return "There are no records without a table row.\n"
-    columns = {
-        "recipe": [row["recipe"] for row in rows],
-        "split": [row["split"] for row in rows],
-        "error": ["" if row["mean"] is None else spread(row["mean"], row["std"], 2) for row in rows],
-        "n": [str(row["n"]) for row in rows],
-        "failed": [str(row["failed"] or "") for row in rows],
-    }
-    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
-    return "\n".join([*align(columns, names=("recipe", "split")), ""])
+    updated, count = _BLOCK.subn(renew, page)
+    if not count or count < page.count(_START):
+        raise InputError(f"every table needs a marker, such as {_START} brief rotmnist -->, and {_END} after it")
+    return updated
 
 
 def _render_rows(tables: Sequence[Table], ids: Sequence[str]) -> str:
@@ -125,75 +83,59 @@ def _render_rows(tables: Sequence[Table], ids: Sequence[str]) -> str:
     lines: dict[str, list[str]] = {}
     for table in tables:
         columns = _columns(table, digits=2)
-        for index, row in enumerate(table.rows):
-            cells = [columns[name][index] if name in columns else "" for name in _BRIEF]
-            lines[row.published.id] = [table.info.datasets[row.dataset], *cells[1:]]
+        for index, (id, row) in enumerate(table.info.rows.items()):
+            cells = [columns[name][index] if name in columns else "" for name in _BRIEF[1:]]
+            lines[id] = [table.info.datasets[row.dataset], *cells]
     for id in ids:
         if id not in lines:
             raise unknown_name("row", id, lines)
-    columns = dict(zip(_BRIEF, map(list, zip(*(lines[id] for id in ids), strict=True)), strict=True))
-    return "\n".join([*align(columns, names=_NAMES), ""])
+    cells_by_column = zip(*(lines[id] for id in ids), strict=True)
+    return "\n".join([*align(dict(zip(_BRIEF, cells_by_column, strict=True)), names=_NAMES), ""])
 
 
-def _title(table: Table) -> str:
-    if not table.devices:
-        return f"{table.info.title} (no finished runs yet)"
-    if "rotmnist" in table.info.datasets:
-        return f"{table.info.title} ({' and '.join(table.sources)} data)"
-    return table.info.title
-
-
-def _columns(table: Table, digits: int | None = None) -> dict[str, list[str]]:
+def _columns(table: Table, digits: int | None = None) -> dict[str, Sequence[str]]:
     """Returns the cells by heading, without empty columns; by default with as many decimals as published."""
-    info, digits = table.info, _digits(table) if digits is None else digits
-    published = [row.published for row in table.rows]
-    results = [list(row.results.values()) for row in table.rows]
+    info, rows = table.info, list(table.info.rows.values())
+    if digits is None:
+        digits = max((_decimals(row.mean) for row in rows if row.mean is not None), default=2)
+    results = [table.results[row.id] for row in rows]
     columns = {
-        "data set": [info.datasets[row.dataset] for row in table.rows] if len(info.datasets) > 1 else [],
-        "row": [f"{row.title} (quoted)" if row.source else row.title for row in published],
-        "published": [_published(row, digits, accuracy=info.accuracy) for row in published],
+        "data set": [info.datasets[row.dataset] for row in rows] if len(info.datasets) > 1 else [],
+        "row": [f"{row.title} (quoted)" if row.source else row.title for row in rows],
+        "published": [_published(row, digits, accuracy=info.accuracy) for row in rows],
     }
     for form in FORMS:
-        ours = [row.results.get(form) for row in table.rows]
-        columns[f"ours, {form} recipe"] = [_ours(result, digits, accuracy=info.accuracy) for result in ours]
+        ours = [_ours(by_form.get(form), digits, accuracy=info.accuracy) for by_form in results]
+        columns[f"ours, {form} recipe"] = ours
+    for heading, names in info.columns.items():
+        columns[heading] = [
+            _by_form(_metrics(result, names, digits) for result in by_form.values()) for by_form in results
+        ]
+    ratios = [_ratios(table, row) for row in rows]
     columns |= {
-        heading: [_by_form(_metrics(result, names, digits) for result in row) for row in results]
-        for heading, names in info.columns.items()
-    }
-    ratios = [_ratios(table, row) for row in table.rows]
-    columns |= {
-        "ratio publ.": [_ratio(ratio) for ratio, _ in ratios],
-        "ratio ours": [_by_form(map(_ratio, ours)) for _, ours in ratios],
-        "params publ.": [_rounded(row.params) for row in published],
-        "params ours": [
-            _by_form("" if result.params is None else f"{result.params:,}" for result in row) for row in results
+        "ratio publ.": [published for published, _ in ratios],
+        "ratio ours": [ours for _, ours in ratios],
+        "params publ.": [_number(row.params, ",") for row in rows],
+        "params ours": [_by_form(_number(one.params, ",") for one in by_form.values()) for by_form in results],
+        "s/epoch publ.": [_number(row.seconds_per_epoch, ".2f") for row in rows],
+        "s/epoch ours": [
+            _by_form(_number(one.seconds_per_epoch, ".3f") for one in by_form.values()) for by_form in results
         ],
-        "s/epoch publ.": [_seconds(row.seconds_per_epoch) for row in published],
-        "s/epoch ours": [_by_form(_seconds(result.seconds_per_epoch) for result in row) for row in results],
     }
     return {heading: cells for heading, cells in columns.items() if any(cells)}
 
 
-def _ratios(table: Table, row: TableRow) -> tuple[float | None, list[float | None]]:
-    """Returns the error of a row over that of its baseline: as published, and ours by form."""
-    baseline = next((other for other in table.rows if other.published.id == row.published.baseline), None)
-    if baseline is None:
-        return None, []
-    ours = [
-        _quotient(result.mean, baseline.results[form].mean if form in baseline.results else None)
-        for form, result in row.results.items()
-    ]
-    return _quotient(row.published.mean, baseline.published.mean), ours
+def _ratios(table: Table, row: PublishedRow) -> tuple[str, str]:
+    """Returns the error of a row over that of its baseline: as published, and ours."""
+    if row.baseline is None:
+        return "", ""
 
+    def ratio(error: float | None, baseline: float | None) -> str:
+        return f"{error / baseline:.2f}" if error is not None and baseline else ""
 
-def _quotient(error: float | None, baseline: float | None) -> float | None:
-    return error / baseline if error is not None and baseline else None
-
-
-def _digits(table: Table) -> int:
-    """Returns the number of decimals: that of the most precise published number of the table."""
-    means = [row.published.mean for row in table.rows if row.published.mean is not None]
-    return max(map(_decimals, means), default=2)
+    baselines = table.results[row.baseline]
+    ours = [ratio(result.mean, baselines[form].mean) for form, result in table.results[row.id].items()]
+    return ratio(row.mean, table.info.rows[row.baseline].mean), _by_form(ours)
 
 
 def _decimals(value: float) -> int:
@@ -204,7 +146,7 @@ def _published(row: PublishedRow, digits: int, *, accuracy: bool) -> str:
     if row.mean is None and row.class_mean is None:
         return ""
     if accuracy:
-        return " / ".join("–" if value is None else f"{value:.{digits}f}" for value in (row.mean, row.class_mean))
+        return " / ".join(_number(value, f".{digits}f") or "–" for value in (row.mean, row.class_mean))
     if row.mean is None or row.std is None:
         return f"{row.mean:g}"
     return spread(row.mean, row.std, max(2, _decimals(row.mean)))
@@ -213,36 +155,23 @@ def _published(row: PublishedRow, digits: int, *, accuracy: bool) -> str:
 def _ours(result: Result | None, digits: int, *, accuracy: bool) -> str:
     if result is None:
         return ""
-    failed = [f"{result.failed} failed"] if result.failed else []
+    failed = f"{result.failed} failed" if result.failed else ""
     if result.mean is None:
-        return " ".join(["missing", *(f"({text})" for text in failed)])
+        return f"missing ({failed})" if failed else "missing"
     text = spread(result.mean, result.std, digits)
-    if accuracy and result.class_mean is not None:
-        text += f" / {spread(result.class_mean, result.class_std, digits)}"
-    return f"{text} ({', '.join([f'n={result.n}', *failed])})"
+    if accuracy:
+        text += f" / {spread(*result.metrics['class_accuracy'], digits)}"
+    return f"{text} (n={result.n}{', ' * bool(failed)}{failed})"
 
 
 def _metrics(result: Result, names: Sequence[str], digits: int) -> str:
     if any(name not in result.metrics for name in names):
         return ""
-    return ", ".join(f"{result.metrics[name]:.{digits}f}" for name in names)
+    return ", ".join(f"{result.metrics[name][0]:.{digits}f}" for name in names)
 
 
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _rounded(params: int | None) -> str:
-    """A number of parameters as papers print it."""
-    if params is None:
-        return ""
-    return f"{params // 1000}k" if params < 1_000_000 else f"≈{params // 1_000_000}M"
-
-
-def _seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"{seconds:.2f}" if seconds >= 1 else f"{seconds:.3f}"
+def _number(value: float | None, style: str) -> str:
+    return "" if value is None else format(value, style)
 
 
 def _by_form(values: Iterable[str]) -> str:
@@ -252,9 +181,9 @@ def _by_form(values: Iterable[str]) -> str:
 
 
 def _notes(table: Table, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    paper, info = load_published()[0], table.info
+    info = table.info
     what = "Accuracy in %, over instances / over classes" if info.accuracy else "Test error in %"
-    published = f" Published: {paper}." if "published" in columns else ""
+    published = f" Published: {PAPER}." if "published" in columns else ""
     yield f"{what}: mean ± sample standard deviation over n seeds.{published}"
     if "rotmnist" in info.datasets and "regenerated" in table.sources:
         yield _REGENERATED
@@ -269,9 +198,9 @@ def _notes(table: Table, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"{times}: on {', '.join(table.devices)}."
     yield from table.warnings
     sources: dict[str, list[str]] = {}
-    for row in table.rows:
-        if row.published.source:
-            sources.setdefault(row.published.source, []).append(row.published.title)
+    for row in info.rows.values():
+        if row.source:
+            sources.setdefault(row.source, []).append(row.title)
     if sources:
         quoted = (f"\n  - {', '.join(titles)}: {source}" for source, titles in sources.items())
         yield f"Quoted, not run by us:{''.join(quoted)}"

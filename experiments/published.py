@@ -1,15 +1,10 @@
 """Tables and published numbers, read from published.toml."""
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
-from ptn.config import build
-from ptn.errors import InputError, unknown_name
-
-PATH = Path(__file__).with_name("published.toml")
+from ptn.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -17,7 +12,7 @@ class PublishedRow:
     """A row of a table: its title and the published numbers.
 
     Attributes:
-        title: The name of the row in the table.
+        dataset: Name of the data set.
         mean, std: Error in %, or accuracy over instances in tables of accuracies; None if nothing was published.
         class_mean: Accuracy over classes in %.
         params, seconds_per_epoch: As published.
@@ -26,6 +21,7 @@ class PublishedRow:
     """
 
     id: str
+    dataset: str
     title: str
     mean: float | None = None
     std: float | None = None
@@ -53,51 +49,36 @@ class TableInfo:
     results: str
     rows: dict[str, PublishedRow]
     columns: dict[str, list[str]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
     accuracy: bool = False
 
-    def dataset_of(self, id: str) -> str:
-        """Returns the data set of a row: the second part of its id where the table has several."""
-        return id.split(".")[1] if len(self.datasets) > 1 else next(iter(self.datasets))
 
-
-@cache
-def load_published(path: Path = PATH) -> tuple[str, Mapping[str, TableInfo]]:
-    """Returns the citation of the paper and all tables by name.
-
-    Raises:
-        InputError: The file has an unknown key, a value of the wrong type, or an unknown baseline or source.
-    """
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
-    sources, tables = content["sources"], {}
+def _load() -> tuple[str, dict[str, TableInfo]]:
+    content = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+    tables = {}
     for name, values in content["tables"].items():
+        datasets = list(values["datasets"])
         rows = {}
         for id, row in values["rows"].items():
-            if "source" in row and row["source"] not in sources:
-                raise InputError(f"{path}: {id}: unknown source {row['source']!r}")
-            citation = {"source": sources[row["source"]]} if "source" in row else {}
-            rows[id] = build(PublishedRow, {"id": id, **row, **citation}, f"{path}: {id}")
-        tables[name] = build(TableInfo, {**values, "rows": rows}, f"{path}: {name}")
-        for id, published in rows.items():
-            if published.baseline is not None and published.baseline not in rows:
-                raise InputError(f"{path}: {id}: unknown baseline {published.baseline!r}")
+            # the second part of an id is the data set where the table has several
+            dataset = id.split(".")[1] if len(datasets) > 1 else datasets[0]
+            source = content["sources"][row["source"]] if "source" in row else None
+            rows[id] = PublishedRow(**{**row, "id": id, "dataset": dataset, "source": source})
+        tables[name] = TableInfo(**{**values, "rows": rows})
     return content["paper"], tables
 
 
-def table_names() -> list[str]:
-    """Returns the names of all tables in order."""
-    return list(load_published()[1])
+PAPER, TABLES = _load()
+"""The citation of the paper, and all tables by name."""
 
 
 def find_table(name: str) -> TableInfo:
     """Returns the table with this name."""
-    tables = load_published()[1]
-    if name not in tables:
-        raise unknown_name("table", name, tables)
-    return tables[name]
+    if name not in TABLES:
+        raise unknown_name("table", name, TABLES)
+    return TABLES[name]
 
 
 def row_title(id: str | None) -> str | None:
     """Returns the title of a row, None if no table has it."""
-    rows = [table.rows[id] for table in load_published()[1].values() if id in table.rows]
-    return rows[0].title if rows else None
+    return next((table.rows[id].title for table in TABLES.values() if id in table.rows), None)

@@ -31,9 +31,7 @@ Runs = Mapping[tuple[int, int], Sequence[Record]]
 
 
 def release(
-    runs: Annotated[
-        list[str], typer.Argument(help="Folders of runs, or weights files.", metavar="RUN", show_default=False)
-    ],
+    run: Annotated[str, typer.Argument(help="Folder of a run, or its weights.", metavar="RUN", show_default=False)],
     tag: Annotated[str, typer.Option(help="Name of the training data: ptn_b becomes ptn_b.TAG.")],
     results: Annotated[Path, typer.Option(help="Folder or file of records of all seeds.")] = RESULTS,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of weights and cards.")] = WEIGHTS,
@@ -45,19 +43,17 @@ def release(
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", tag):
         raise InputError(f"--tag takes letters, digits, - and _; got {tag!r}")
-    records = load_records(results)
-    models = {run: _load(run) for run in runs}
-    names = {run: f"{model.config.name}.{tag}" for run, model in models.items()}
-    if len(set(names.values())) < len(runs):
-        raise InputError("two of these are the same network: release them under different tags")
-    finished = {run: find_runs(model, records) for run, model in models.items()}
-    for run, model in models.items():
-        file, card = output / f"{names[run]}.safetensors", output / f"{names[run]}.md"
-        with atomic_path(card) as page, atomic_path(file) as rounded:
-            save_weights(model, rounded, half=True)
-            error = _test(rounded, model.metadata, device)
-            page.write_text(weights_card(names[run], model, error, finished[run]), encoding="utf-8")
-        print(f"{file} and {card.name}: {error:.2f}% error")
+    model = ptn.load_model(run)
+    if isinstance(model, OnnxModel):
+        raise InputError(f"{run} is an ONNX file: release the weights it was exported from")
+    runs = find_runs(model, load_records(results))
+    name = f"{model.config.name}.{tag}"
+    file, card = output / f"{name}.safetensors", output / f"{name}.md"
+    with atomic_path(card) as page, atomic_path(file) as rounded:
+        save_weights(model, rounded, half=True)
+        error = _test(rounded, model.metadata, device)
+        page.write_text(weights_card(name, model, error, runs), encoding="utf-8")
+    print(f"{file} and {card.name}: {error:.2f}% error")
 
 
 def find_runs(model: Model, records: Iterable[Record]) -> Runs:
@@ -94,8 +90,9 @@ def weights_card(name: str, model: Model, error: float, runs: Runs) -> str:
     source = ", regenerated from MNIST" if first.metrics.get("source") == "regenerated" else ""
     samples = "images" if len(model.input_shape) == 3 else "shapes"
     architecture, _, tag = name.partition(".")
-    quickstart = first.dataset == "quickstart"
-    command = f"ptn quickstart --seed {first.seed}" if quickstart else f"train {first.recipe} --seeds {first.seed}"
+    command = f"python -m experiments train {first.recipe} --seeds {first.seed}"
+    if first.dataset == "quickstart":
+        command = f"ptn quickstart --seed {first.seed}"
     lines = [
         model_card(model, name, f'ptn.create_model("{architecture}", pretrained="{tag}")').rstrip(),
         "",
@@ -109,18 +106,10 @@ def weights_card(name: str, model: Model, error: float, runs: Runs) -> str:
         "",
         "## Training",
         "",
-        f"`{command if quickstart else f'python -m experiments {command}'}`, {first.epochs} epochs in "
-        f"{first.precision} on {first.device} (commit {first.git}).",
+        f"`{command}`, {first.epochs} epochs in {first.precision} on {first.device} (commit {first.git}).",
         "",
     ]
     return "\n".join(lines)
-
-
-def _load(run: str) -> Model:
-    model = ptn.load_model(run)
-    if isinstance(model, OnnxModel):
-        raise InputError(f"{run} is an ONNX file: release the weights it was exported from")
-    return model
 
 
 def _test(path: Path, metadata: Mapping[str, Any], device: str) -> float:
@@ -131,6 +120,6 @@ def _test(path: Path, metadata: Mapping[str, Any], device: str) -> float:
     with show_progress(f"testing {model.config.name}") as progress:
         error = evaluate(model, test, device=choose_device(device), progress=progress).error
     expected = float(metadata["test_error"])
-    if not abs(error - expected) <= TOLERANCE:
+    if abs(error - expected) > TOLERANCE:
         raise InputError(f"the error is {error:.2f}% with weights in float16, but {expected:.2f}% in its record")
     return error

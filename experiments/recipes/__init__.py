@@ -3,12 +3,14 @@
 A name is DATASET/MODEL/FORM; a "+" after the form means that training images are rotated at random.
 """
 
+import hashlib
+
 from ptn.errors import unknown_name
 from ptn.training.recipe import Recipe
 from ptn.training.records import Record
 
 from . import mnist_variants, modelnet40, rotmnist, svhn
-from .base import FORMS, EnsembleRecipe, Form, form_of, joint_sha256
+from .base import FORMS, EnsembleRecipe, Form, form_of
 
 __all__ = [
     "FORMS",
@@ -50,7 +52,8 @@ def ensembles() -> list[EnsembleRecipe]:
 def recipe_sha256(name: str) -> str | None:
     """Returns the configuration hash of a recipe or of an ensemble, None for an unknown name."""
     if name in _ENSEMBLES:
-        return joint_sha256(_RECIPES[member].sha256 for member in _ENSEMBLES[name].members)
+        members = " ".join(_RECIPES[member].sha256 for member in _ENSEMBLES[name].members)
+        return hashlib.sha256(members.encode()).hexdigest()
     return _RECIPES[name].sha256 if name in _RECIPES else None
 
 

@@ -1,8 +1,6 @@
 """Forms of recipes, and ensembles of trained networks."""
 
-import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,8 +38,3 @@ def form_of(name: str) -> Form | None:
 def evaluations(*ids: str) -> tuple[EvaluationSpec, ...]:
     """Returns one evaluation without test-time augmentation for each row id."""
     return tuple(EvaluationSpec(id) for id in ids)
-
-
-def joint_sha256(hashes: Iterable[str]) -> str:
-    """Returns the hash of several hashes, in order."""
-    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()

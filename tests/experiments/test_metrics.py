@@ -102,7 +102,7 @@ def test_origin_errors_with_and_without_clutter(monkeypatch):
     specs = []
     monkeypatch.setattr(
         "experiments.metrics.load_split",
-        lambda spec, split, *, seed: specs.append((spec.options, split)) or digits(centers * 0, 0),
+        lambda spec, split: specs.append((spec.options, split)) or digits(centers * 0, 0),
     )
     model = create_model("ptn_s", image_size=42).eval()
     recipe = find_recipe("sim2mnist/ptn_s/paper")

@@ -88,7 +88,6 @@ def test_another_network_than_that_of_the_record_is_rejected(release, run, tmp_p
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        (["--tag", "a/b"], "--tag"),
         (["--tag", "../x"], "--tag"),
         (["--tag", ""], "--tag"),
         (["--results", "nowhere"], "no record of seed 0"),
@@ -98,11 +97,6 @@ def test_invalid_arguments_write_nothing(release, tmp_path, more, word):
     outcome = release(*more)
     assert (outcome.code, word in outcome.err) == (2, True), outcome.err
     assert not (tmp_path / "out").exists()
-
-
-def test_the_same_network_twice_is_rejected(release, run, tmp_path):
-    outcome = release(run / "weights.safetensors")
-    assert (outcome.code, "same network" in outcome.err) == (2, True)
 
 
 def test_weights_that_cannot_be_written_leave_no_card(release, tmp_path):
