@@ -38,7 +38,7 @@ class PolarGrid:
     def __post_init__(self) -> None:
         for name in ("angles", "radii"):
             count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            if not isinstance(count, int) or count < 1:
                 raise InputError(f"{name} must be an integer of at least 1; got {count!r}")
         check_choice("radial law", self.law, ("log", "linear"))
         for name in ("r_min_px", "r_max_px"):
@@ -48,15 +48,17 @@ class PolarGrid:
         if self.law == "linear" and self.r_min_px != 1.0:
             raise InputError("r_min_px is an option of law='log'; the linear law starts at radius 0")
         if self.r_max_px is not None:
-            self._check_range(self.r_max_px)
+            self.outer_radius((1, 1))
 
     def outer_radius(self, size: tuple[int, int]) -> float:
         """Return r_max in pixels for an input image of `size` (h, w)."""
-        if self.r_max_px is not None:
-            return self.r_max_px
-        radius = 0.5 * math.hypot(*size)
-        self._check_range(radius)
-        return radius
+        r_max = 0.5 * math.hypot(*size) if self.r_max_px is None else self.r_max_px
+        if self.law == "log" and r_max <= self.r_min_px:
+            raise InputError(
+                f"r_max ({r_max:g} px) must exceed r_min ({self.r_min_px:g} px): "
+                "use a larger image or a smaller r_min_px"
+            )
+        return r_max
 
     def radius_at(self, columns: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the radius in pixels at (fractional) columns."""
@@ -91,6 +93,9 @@ class PolarGrid:
         Returns:
             x and y, each (angles, radii), or (N, angles, radii) if phase or dilation is (N,).
         """
+        for name, value in (("phase", phase), ("dilation", dilation)):
+            if not isinstance(value, Tensor) and not abs(value) < math.inf:
+                raise InputError(f"{name} must be finite; got {value}")
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (2 * math.pi / self.angles)
@@ -98,17 +103,10 @@ class PolarGrid:
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
 
-    def _check_range(self, r_max: float) -> None:
-        if self.law == "log" and r_max <= self.r_min_px:
-            raise InputError(
-                f"r_max ({r_max:g} px) must exceed r_min ({self.r_min_px:g} px): "
-                "use a larger image or a smaller r_min_px"
-            )
-
 
 def reduce_angle(angle: float) -> float:
     """Return `angle` modulo 2π in [-π, π], exact in float64, before it is rounded to the precision of a tensor."""
-    return angle if abs(angle) <= math.pi else math.remainder(angle, 2 * math.pi)
+    return math.remainder(angle, 2 * math.pi) if math.pi < abs(angle) < math.inf else angle
 
 
 def relative_points(

@@ -3,9 +3,8 @@
 import importlib.util
 import math
 import os
-import threading
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import torch
@@ -28,7 +27,7 @@ BACKENDS = ("auto", "torch", "triton")
 _MODE_NUMBERS = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 _PADDING_NUMBERS = {"zeros": 0, "border": 1}
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _TRITON_INSTALLED = importlib.util.find_spec("triton") is not None
 _TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -112,7 +111,6 @@ def polar_unsample(
     """
     check_images(polar, "(N, C, angles, radii)")
     check_options(mode, "border")
-    check_size(size)
     _check_origin(origin, polar, True)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
@@ -162,11 +160,6 @@ def fold_slices(volumes: Tensor) -> Tensor:
     return volumes.permute(0, 1, 4, 3, 2).reshape(count, channels * depth, height, width)
 
 
-def unfold_slices(polar: Tensor, channels: int) -> Tensor:
-    """Move z out of the channels of a polar image: (N, C·Z, angles, radii) -> (N, C, angles, radii, Z)."""
-    return polar.unflatten(1, (channels, -1)).permute(0, 1, 3, 4, 2)
-
-
 def _sample(
     images: Tensor,
     origin: Tensor,
@@ -178,60 +171,20 @@ def _sample(
     backend: Backend,
     check_origin: bool,
 ) -> Tensor:
-    if not isinstance(origin, Tensor):
-        raise InputError(f"origin must be a floating-point tensor (N, 2); got {type(origin).__name__}")
-    if torch.is_grad_enabled() and (images.requires_grad or origin.requires_grad):
-        minimum = 2**26 if images.requires_grad else 2**28
-    else:
-        minimum = 2**24
-    triton = uses_triton(backend, images, (grid.angles, grid.radii), minimum)
-    plain = type(phase) is type(dilation) is float and images.dim() == 4 and not isinstance(images, FakeTensor)
-    if images.is_cuda and plain and not triton and runs_eagerly():
-        points = _eager_points(
-            *(images.shape, images.dtype, images.device, origin.shape, origin.dtype, origin.device),
-            *(grid, phase, dilation, mode, padding_mode),
-        )
-        origin = origin if origin.dtype == points.dtype else origin.to(points.dtype)
-        return _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     check_options(mode, padding_mode)
     _check_origin(origin, images, check_origin)
     check_range(images)
-    _check_number("phase", phase, images.shape[0])
-    _check_number("dilation", dilation, images.shape[0])
-    if triton:
+    minimum = 2**24
+    if torch.is_grad_enabled() and (images.requires_grad or origin.requires_grad):
+        minimum = 2**26 if images.requires_grad else 2**28
+    if uses_triton(backend, images, (grid.angles, grid.radii), minimum):
         from . import triton_ops
 
         return triton_ops.polar_sample(images, origin, grid, phase, dilation, mode, padding_mode)
     if images.dim() == 5:
         polar = _sample_torch(fold_slices(images), origin, grid, phase, dilation, mode, padding_mode)
-        return unfold_slices(polar, images.shape[1])
+        return polar.unflatten(1, (images.shape[1], -1)).permute(0, 1, 3, 4, 2)
     return _sample_torch(images, origin, grid, phase, dilation, mode, padding_mode)
-
-
-@lru_cache(maxsize=64)
-def _eager_points(
-    shape: torch.Size,
-    dtype: torch.dtype,
-    device: torch.device,
-    origin_shape: torch.Size,
-    origin_dtype: torch.dtype,
-    origin_device: torch.device,
-    grid: PolarGrid,
-    phase: float,
-    dilation: float,
-    mode: str,
-    padding_mode: str,
-) -> Tensor:
-    """Return the points of an eager call on a GPU; the checks of equal calls are done once."""
-    check_options(mode, padding_mode)
-    images, origin = torch.empty(shape, device="meta"), torch.empty(origin_shape, dtype=origin_dtype, device="meta")
-    _check_origin(origin, images, False)
-    if origin_device != device:
-        raise InputError(f"images are on {device} but origin is on {origin_device}: move one of them")
-    _check_number("phase", phase, len(images))
-    _check_number("dilation", dilation, len(images))
-    coordinates = torch.float64 if dtype == torch.float64 else torch.float32
-    return cached_points(grid, (shape[2], shape[3]), phase, dilation, coordinates, device)
 
 
 def _sample_torch(
@@ -243,10 +196,9 @@ def _sample_torch(
     mode: Mode,
     padding_mode: PaddingMode,
 ) -> Tensor:
-    dtype = coordinate_dtype(images)
+    dtype, size = coordinate_dtype(images), (images.shape[2], images.shape[3])
     if origin.dtype != dtype:
         origin = origin.to(dtype)
-    size = (images.shape[2], images.shape[3])
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
     if eager and not isinstance(phase, Tensor) and not isinstance(dilation, Tensor):
         points = cached_points(grid, size, phase, dilation, dtype, images.device)
@@ -284,19 +236,9 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
     "auto" takes Triton on a GPU under `torch.compile`, on a side stream (where CUDA graphs are warmed up and
     captured), under `torch.use_deterministic_algorithms` (where the backward of `grid_sampler` raises), and in
     other eager calls from `minimum` output values on; otherwise torch. The time of a small eager call is that of
-    its launches, which cost torch less. `torch.export` gets torch, so that programs run anywhere.
-
-    Polar sampling on an H200, microseconds, images 200×1×96×96 | maps 64×64×64×64 (2**21 | 2**24 values):
-
-        ===========================  ============  ===========
-                                     grid_sampler  Triton
-        ===========================  ============  ===========
-        forward                       36 |  99     127 |   72
-        and backward to the origin   173 | 211     666 |  907
-        and to the images            178 | 799     834 | 1082
-        ===========================  ============  ===========
-
-    In CUDA graphs Triton is 1.5 to 4.5 times as fast.
+    its launches, which cost torch less: on an H200, 200×1×96×96 images forward and backward to the origin take
+    173 µs with `grid_sampler` and 666 µs with Triton; in CUDA graphs Triton is 1.5 to 4.5 times as fast.
+    `torch.export` gets torch, so that programs run anywhere.
     """
     check_choice("backend", backend, BACKENDS)
     if backend == "torch" or (backend == "auto" and (not images.is_cuda or torch.compiler._is_exporting_flag)):
@@ -305,28 +247,24 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
         values = images.numel() // (images.shape[2] * images.shape[3]) * size[0] * size[1]
         if values < minimum and torch._C._cuda_getCurrentRawStream(images.get_device()) == 0:
             return False
-    problem = _triton_problem(images, size)
-    if problem and backend == "triton":
-        raise InputError(f"backend 'triton' {problem}")
-    return problem is None
+    supported = _triton_supports(images, size)
+    if backend == "triton" and not supported:
+        raise InputError(
+            "backend 'triton' needs the package triton, images on a GPU in float32, bfloat16 or float16 with fewer "
+            f"than 2**31 values each, and no transform of torch.func; got {images.dtype} on {images.device.type}"
+        )
+    return supported
 
 
-def _triton_problem(images: Tensor, size: tuple[int, int]) -> str | None:
-    """Return why Triton cannot sample `images`, or None."""
-    if not _TRITON_INSTALLED:
-        return "needs the package triton: pip install triton"
-    if not images.is_cuda and not INTERPRETED:
-        return f"needs images on a GPU; got {images.device.type}: use backend='auto'"
-    if images.dtype not in _TRITON_DTYPES:
-        return f"supports float32, bfloat16 and float16; got {images.dtype}: use backend='auto'"
+def _triton_supports(images: Tensor, size: tuple[int, int]) -> bool:
+    if not _TRITON_INSTALLED or not (images.is_cuda or INTERPRETED) or images.dtype not in _TRITON_DTYPES:
+        return False
     if torch._C._are_functorch_transforms_active():
-        return "does not support transforms of torch.func: use backend='auto'"
+        return False
     extent = sum((n - 1) * stride for n, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
     values = math.prod(images.shape[1:])
     outputs = values // math.prod(images.shape[2:4]) * size[0] * size[1]
-    if max(extent, values, outputs) >= 2**31:
-        return "supports fewer than 2**31 values per sample: use backend='auto'"
-    return None
+    return max(extent, values, outputs) < 2**31
 
 
 # Many images on a CPU
@@ -358,93 +296,68 @@ class _SampleInThreads(torch.autograd.Function):
         ctx: Any, images: Tensor, origin: Tensor, points: Tensor, length: int, mode: Mode, padding_mode: PaddingMode
     ) -> Tensor:
         ctx.save_for_backward(images, origin)
-        ctx.points, ctx.length, ctx.options = points, length, (mode, padding_mode)
+        ctx.points, ctx.length = points, length
+        ctx.numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
         polar = images.new_empty(*images.shape[:2], *points.shape[:2])
 
-        def sample(chunks: Iterator[slice]) -> None:
-            buffers = _Buffers(images, points, length)
-            for chunk in chunks:
-                polar[chunk] = _grid_sample(*buffers.fill(images[chunk], origin[chunk]), mode, padding_mode)
+        def sample(chunk: slice, pixels: Tensor, around: Tensor) -> None:
+            polar[chunk] = _grid_sample(pixels, around, mode, padding_mode)
 
-        _in_threads(sample, len(images), length)
+        _in_threads(sample, images, origin, points, length)
         return polar
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         images, origin = ctx.saved_tensors
-        mode, padding_mode = ctx.options
-        numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
         needed = ctx.needs_input_grad[:2]
         grad_images = torch.empty_like(images) if needed[0] else None
         grad_origin = torch.empty_like(origin) if needed[1] else None
 
-        def differentiate(chunks: Iterator[slice]) -> None:
-            buffers = _Buffers(images, ctx.points, ctx.length)
-            for chunk in chunks:
-                grad_pixels, grad_points = torch.ops.aten.grid_sampler_2d_backward(
-                    grad_output[chunk].to(origin.dtype, memory_format=torch.contiguous_format),
-                    *buffers.fill(images[chunk], origin[chunk]),
-                    *numbers,
-                    False,
-                    needed,
-                )
-                if grad_images is not None:
-                    grad_images[chunk] = grad_pixels
-                if grad_origin is not None:
-                    grad_origin[chunk] = grad_points.sum(dim=(1, 2))
+        def differentiate(chunk: slice, pixels: Tensor, around: Tensor) -> None:
+            grad = grad_output[chunk].to(origin.dtype, memory_format=torch.contiguous_format)
+            grad_pixels, grad_points = torch.ops.aten.grid_sampler_2d_backward(
+                grad, pixels, around, *ctx.numbers, False, needed
+            )
+            if grad_images is not None:
+                grad_images[chunk] = grad_pixels
+            if grad_origin is not None:
+                grad_origin[chunk] = grad_points.sum(dim=(1, 2))
 
-        _in_threads(differentiate, len(images), ctx.length)
+        _in_threads(differentiate, images, origin, ctx.points, ctx.length)
         return grad_images, grad_origin, None, None, None, None
 
 
-class _Buffers:
-    """The pixels and points of a chunk, in memory that a thread reuses.
+def _in_threads(
+    work: Callable[[slice, Tensor, Tensor], None], images: Tensor, origin: Tensor, points: Tensor, length: int
+) -> None:
+    """Call `work(chunk, images[chunk], points + origin[chunk])` for chunks of `length` images in several threads.
 
-    Pixels are copied, because sequential reads are faster than scattered ones.
+    The threads compute independently. OpenMP threads wait for each other after every operation. When other
+    processes keep the cores busy, that takes several times as long as the work.
     """
-
-    def __init__(self, images: Tensor, points: Tensor, length: int) -> None:
-        self.relative = points
-        self.pixels = torch.empty((length, *images.shape[1:]), dtype=points.dtype)
-        # x and y each contiguous, like the relative points
-        self.points = torch.empty((length, 2, *points.shape[:2]), dtype=points.dtype).permute(0, 2, 3, 1)
-
-    def fill(self, images: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
-        """Return copies of `images` (n, C, H, W) and the points around `origin` (n, 2)."""
-        count = len(images)
-        points = torch.add(self.relative, origin.view(-1, 1, 1, 2), out=self.points[:count])
-        return self.pixels[:count].copy_(images), points
-
-
-def _in_threads(work: Callable[[Iterator[slice]], None], count: int, length: int) -> None:
-    """Call `work` in threads that share the slices of `length` in range(count) and compute independently.
-
-    OpenMP threads wait for each other after every operation. When other processes keep the cores busy, that takes
-    several times as long as the work.
-    """
-    chunks = iter([slice(start, start + length) for start in range(0, count, length)])
+    chunks = iter([slice(start, start + length) for start in range(0, len(images), length)])
     threads = torch.get_num_threads()
+    workers = min(threads, _MAX_THREADS)
     inference = torch.is_inference_mode_enabled()
-    errors: list[BaseException] = []
 
-    def run() -> None:
+    def run(_: int) -> None:
         torch.set_num_threads(1)
-        try:
-            with torch.inference_mode(inference), torch.no_grad():
-                work(chunks)
-        except BaseException as error:
-            errors.append(error)
+        with torch.inference_mode(inference), torch.no_grad():
+            # memory that the thread reuses; x and y each contiguous, like the relative points
+            pixels = torch.empty((length, *images.shape[1:]), dtype=points.dtype)
+            around = torch.empty((length, 2, *points.shape[:2]), dtype=points.dtype).permute(0, 2, 3, 1)
+            for chunk in chunks:
+                count = len(images[chunk])
+                torch.add(points, origin[chunk].view(-1, 1, 1, 2), out=around[:count])
+                # a copy, because sequential reads are faster than scattered ones
+                work(chunk, pixels[:count].copy_(images[chunk]), around[:count])
 
-    helpers = [threading.Thread(target=run) for _ in range(min(threads, _MAX_THREADS) - 1)]
-    for helper in helpers:
-        helper.start()
-    run()
-    for helper in helpers:
-        helper.join()
-    torch.set_num_threads(threads)  # also for threads that start later, which take the number that was set last
-    if errors:
-        raise errors[0]
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(run, range(workers)))
+    finally:  # also for threads that start later, which take the number that was set last
+        torch.set_num_threads(threads)
 
 
 # Checks
@@ -480,12 +393,6 @@ def check_options(mode: str, padding_mode: str) -> None:
     """Raise InputError unless both are known."""
     check_choice("mode", mode, MODES)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
-
-
-def check_size(size: object) -> None:
-    """Raise InputError unless `size` is (height, width) in positive integers."""
-    if not (isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
-        raise InputError(f"size must be (height, width) in integers; got {size!r}")
 
 
 def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
@@ -527,11 +434,3 @@ def _check_origin(origin: Tensor, images: Tensor, check_values: bool) -> None:
         index = int((~(origin.abs() <= 2).all(dim=1)).nonzero()[0])
         condition = "in [-1, 1], not in pixels" if origin[index].isfinite().all() else "finite"
         raise InputError(f"origin must be {condition}; got {origin[index].tolist()} for image {index}")
-
-
-def _check_number(name: str, value: Tensor | float, count: int) -> None:
-    if isinstance(value, Tensor):
-        if value.dim() and tuple(value.shape) != (count,):
-            raise InputError(f"{name} must be a number or have shape ({count},); got {tuple(value.shape)}")
-    elif not abs(value) < math.inf:
-        raise InputError(f"{name} must be finite; got {value}")

@@ -15,7 +15,6 @@ from .sample import (
     PaddingMode,
     check_images,
     check_options,
-    check_size,
     coordinate_dtype,
     fold_slices,
     interpolate,
@@ -104,17 +103,13 @@ def similarity_warp(
     volumes = isinstance(images, Tensor) and images.dim() == 5
     check_images(images, "(N, C, X, Y, Z)" if volumes else "(N, C, H, W)")
     check_options(mode, padding_mode)
-    if not isinstance(pose, Similarity):
-        raise InputError(f"pose must be a Similarity; got {type(pose).__name__}")
-    rotation = _per_image("rotation", pose.rotation, images)
-    scale = _per_image("scale", pose.scale, images)
-    shift = _per_image("shift_px", pose.shift_px, images, 2)
+    rotation = pose.rotation if isinstance(pose.rotation, Tensor) else reduce_angle(pose.rotation)
+    rotation, scale = _per_image(rotation, images), _per_image(pose.scale, images)
+    shift = _per_image(pose.shift_px, images, 2)
     if values_known(scale) and not bool((scale != 0).all()):
         raise InputError("scale must not be 0")
     height, width = (images.shape[3], images.shape[2]) if volumes else (images.shape[2], images.shape[3])
-    if size is None:
-        size = (height, width)
-    check_size(size)
+    size = size or (height, width)
     if uses_triton(backend, images, size, 0):
         from . import triton_ops
 
@@ -136,23 +131,14 @@ def similarity_warp(
     return warped.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2) if volumes else warped
 
 
-def _per_image(name: str, value: Tensor | float | tuple[float, float], images: Tensor, *shape: int) -> Tensor:
+def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *shape: int) -> Tensor:
     """Return `value`, one for all or one for each of `images`, as a tensor (N, *shape)."""
-    dtype, device, full = coordinate_dtype(images), images.device, (images.shape[0], *shape)
+    count, dtype, device = images.shape[0], coordinate_dtype(images), images.device
     if isinstance(value, Tensor):
-        # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
-        if value.shape != (shape if value.dim() == len(shape) else full):
-            raise InputError(f"{name} must have shape {shape} or {full}; got {tuple(value.shape)}")
-        return value.to(dtype=dtype, device=device).expand(full)
-    if shape:
-        if not (isinstance(value, tuple) and len(value) == shape[0]):
-            raise InputError(f"{name} must be a pair (x, y) or a tensor {full}; got {value!r}")
-        return torch.stack([torch.full(full[:1], number, dtype=dtype, device=device) for number in value], dim=1)
+        return value.to(dtype=dtype, device=device).expand(count, *shape)
     if isinstance(value, tuple):
-        raise InputError(f"{name} must be a number or a tensor {full}; got {value!r}")
-    if name == "rotation" and math.isfinite(value):
-        value = reduce_angle(value)
-    return torch.full(full, value, dtype=dtype, device=device)
+        return torch.stack([_per_image(number, images) for number in value], dim=1)
+    return torch.full((count,), value, dtype=dtype, device=device)
 
 
 def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:

