@@ -20,7 +20,6 @@ FIGURES = {
     "rotsvhn": "webp",
     "angles": "webp",
     "origins": "webp",
-    "cost": "png",
 }
 
 
@@ -28,7 +27,6 @@ def figures(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help=f"{', '.join(FIGURES)}.", show_default="all")
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Draw for a dark page: NAME.dark.webp.")] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path("out"),
 ) -> None:
     """Draw figures of the paper, from data, records and released networks, and print their paths.
@@ -43,9 +41,9 @@ def figures(
     from . import sources
 
     for name in dict.fromkeys(names or FIGURES):
-        path = output / f"{name}{'.dark' if dark else ''}.{FIGURES[name]}"
+        path = output / f"{name}.{FIGURES[name]}"
         try:
-            with paper(dark=dark):
+            with paper():
                 getattr(sources, name)(path)
         except InputError as error:
             if names:

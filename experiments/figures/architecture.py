@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, ORANGE, ink, mark_origin, save
 from ptn.geometry import origin_px
-from ptn.layers import ConvBlock, ResidualBlock, WrapConv2d, normalize_heatmap
+from ptn.layers import ConvBlock, normalize_heatmap
 from ptn.models import PolarNetwork, count_parameters
 
 _SIDE = 17.0  # of the image, in units of the figure; feature maps have the same scale
@@ -22,20 +22,18 @@ map (sizes below); its thickness grows with the
 number of channels (above)."""
 
 Shape = tuple[int, int, int]
+Point = tuple[float, float]
 
 
 def trace(model: PolarNetwork, image: Tensor) -> tuple[list[Shape], list[Shape], Any]:
-    """Runs a network with a learned origin on `image` (C, H, W) in [0, 1].
-
-    Returns the shapes (C, h, w) of the outputs of the blocks of predictor and classifier, and the explanation.
-    """
+    """Returns the output shapes (C, h, w) of the blocks of predictor and classifier, and the explanation."""
     predictor: Any = model.transformer.predictor
     shapes: tuple[list[Shape], list[Shape]] = ([], [])
     hooks = [
         block.register_forward_hook(lambda _, __, out, into=into: into.append(tuple(out.shape[1:])))
         for part, into in zip((predictor, model.classifier), shapes, strict=True)
         for block in part.modules()
-        if isinstance(block, ConvBlock | ResidualBlock)
+        if isinstance(block, ConvBlock)
     ]
     explanation = model.explain(image[None])
     for hook in hooks:
@@ -44,7 +42,7 @@ def trace(model: PolarNetwork, image: Tensor) -> tuple[list[Shape], list[Shape],
 
 
 def draw(model: PolarNetwork, image: Tensor, path: Path, *, title: str) -> None:
-    """Draws `model` applied to `image` (C, H, W) in [0, 1]."""
+    """Draws `model`, which has a learned origin, applied to `image` (1, H, W) in [0, 1]."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 5.1), layout="constrained")
@@ -95,32 +93,21 @@ def _draw_flow(axes: Any, model: PolarNetwork, image: Tensor) -> float:
     _arrow(axes, (x + 0.5, _LOWER), (x + 4, _LOWER))
     x += 4.8
     axes.text(x, _UPPER + 9.6, _LEGEND, fontsize=9, va="top")
-    wraps = any(isinstance(module, WrapConv2d) for module in model.classifier.modules())
-    heading = f"classifier, {len(classifier)} blocks{', periodic in the angle' * wraps}"
+    heading = f"classifier, {len(classifier)} blocks, periodic in the angle"
     x = _blocks(axes, classifier, (x, _LOWER), unit, BLUE, heading, 12.6)
     _arrow(axes, (x, _LOWER), (x + 4, _LOWER))
-    return _probabilities(axes, explanation.logits[0].softmax(dim=0), model.classes, x + 5)
+    return _probabilities(axes, explanation.logits[0].softmax(dim=0).tolist(), x + 5)
 
 
 def _blocks(
-    axes: Any,
-    shapes: Sequence[Shape],
-    place: tuple[float, float],
-    unit: float,
-    color: str,
-    heading: str,
-    above: float,
+    axes: Any, shapes: Sequence[Shape], place: Point, unit: float, color: str, heading: str, above: float
 ) -> float:
-    """Draws a box per feature map, labeled where the shape changes, and returns the right edge.
-
-    `above` is the least distance of the heading from the middle of the boxes.
-    """
+    """Draws a box per feature map, a heading `above` their middle, and returns the right edge."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Polygon
 
     x, y = place
-    tops = [height * unit / 2 + width * unit * _DEPTH[1] + 2.6 for _, height, width in shapes]
-    axes.text(x, y + max(above, *tops), heading, fontsize=10, va="bottom")
+    axes.text(x, y + above, heading, fontsize=10, va="bottom")
     previous: Shape | None = None
     for shape in shapes:
         channels, height, width = shape
@@ -146,15 +133,12 @@ def _blocks(
     return x + shapes[-1][2] * unit * _DEPTH[0]
 
 
-def _picture(
-    axes: Any, image: Tensor, place: tuple[float, float], unit: float, caption: str, cmap: str = "gray"
-) -> None:
-    """Draws `image` (C, h, w) in [0, 1] with the middle of its left edge at `place`, and a caption below."""
+def _picture(axes: Any, image: Tensor, place: Point, unit: float, caption: str, cmap: str = "gray") -> None:
+    """Draws `image` (1, h, w) in [0, 1] with the middle of its left edge at `place`, and a caption below."""
     from matplotlib.patches import Rectangle
 
     (x, y), (height, width) = place, (side * unit for side in image.shape[1:])
-    pixels = (image.permute(1, 2, 0) if len(image) == 3 else image[0]).clamp(0, 1).numpy()
-    axes.imshow(pixels, cmap=cmap, vmin=0, vmax=1, extent=(x, x + width, y - height / 2, y + height / 2))
+    axes.imshow(image[0].numpy(), cmap=cmap, vmin=0, vmax=1, extent=(x, x + width, y - height / 2, y + height / 2))
     axes.add_patch(Rectangle((x, y - height / 2), width, height, fill=False, edgecolor=ink(), linewidth=0.8))
     axes.text(x + width / 2, y - height / 2 - 0.8, caption, fontsize=10, ha="center", va="top")
 
@@ -172,17 +156,15 @@ def _polar_grid(axes: Any, x: float) -> None:
     axes.text(x, _LOWER - 6.4, "polar transformer", fontsize=10, ha="center", va="top")
 
 
-def _probabilities(axes: Any, probabilities: Tensor, classes: Sequence[str] | None, x: float) -> float:
-    """Draws the probabilities of up to twelve classes as bars and returns the right edge."""
-    classes = classes or list(map(str, range(len(probabilities))))
-    count = min(len(classes), 12)
-    step = min(2.1, 21 / count)
-    best = int(probabilities.argmax())
-    for index, value in enumerate(probabilities[:count].tolist()):
+def _probabilities(axes: Any, probabilities: Sequence[float], x: float) -> float:
+    """Draws the probabilities of the digits as bars and returns the right edge."""
+    step, count = 2.1, len(probabilities)
+    for index, value in enumerate(probabilities):
+        best = value == max(probabilities)
         y = _LOWER + step * (count / 2 - index - 0.5)
-        axes.barh(y, 9 * value, 0.72 * step, x + 2.6, color=GREEN if index == best else BLUE)
-        axes.text(x + 2.1, y, classes[index], fontsize=8, ha="right", va="center")
-        if index == best:
+        axes.barh(y, 9 * value, 0.72 * step, x + 2.6, color=GREEN if best else BLUE)
+        axes.text(x + 2.1, y, str(index), fontsize=8, ha="right", va="center")
+        if best:
             axes.text(x + 3 + 9 * value, y, f"{100 * value:.1f}%", fontsize=8, va="center")
     low, high = _LOWER - step * count / 2, _LOWER + step * count / 2
     axes.plot([x + 2.6] * 2, [low, high], color=ink(), linewidth=0.8)
@@ -190,7 +172,7 @@ def _probabilities(axes: Any, probabilities: Tensor, classes: Sequence[str] | No
     return x + 17
 
 
-def _arrow(axes: Any, *points: tuple[float, float]) -> None:
+def _arrow(axes: Any, *points: Point) -> None:
     """Draws a line through `points` with a head at the last."""
     axes.plot(*zip(*points[:-1], strict=True), color=ink(), linewidth=1.3, solid_capstyle="round")
     style = {"arrowstyle": "-|>", "color": ink(), "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}

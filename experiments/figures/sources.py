@@ -7,14 +7,13 @@ from torch import Tensor
 
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import unpack_voxels
-from ptn.data.digits import bundled_digits
+from ptn.data.mnist import bundled_digits
 from ptn.data.voxelize import fill
 from ptn.evaluation import match_classes
 from ptn.figures import draw_log_polar
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
 
-from ..bench.report import read_report
 from ..tables import load_records
 from . import architecture as _architecture
 from . import curves as _curves
@@ -23,8 +22,6 @@ from . import moving as _moving
 from . import responses as _responses
 from . import sim2mnist as _sim2mnist
 from . import svhn as _svhn
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def logpolar(path: Path) -> None:
@@ -36,12 +33,10 @@ def responses(path: Path) -> None:
 
 
 def architecture(path: Path) -> None:
+    pose = Similarity(shift_px=(7.0, 7.0))
+    image = similarity_warp(_digit(4)[None, None], pose, size=(42, 42), mode="bicubic").clamp(0, 1)[0]
     model = _network("ptn_s.quickstart")
-    channels, height, width = model.input_shape
-    side = min(height, width)
-    pose = Similarity(scale=side / 42, shift_px=(side / 6, side / 6))
-    image = similarity_warp(_digit(4)[None, None], pose, size=(height, width), mode="bicubic").clamp(0, 1)[0]
-    _architecture.draw(model, image.expand(channels, -1, -1), path, title=_title(model))
+    _architecture.draw(model, image, path, title=_title(model))
 
 
 def moving(path: Path) -> None:
@@ -94,14 +89,9 @@ def origins(path: Path) -> None:
     _svhn.draw_origins(model, f"{_title(model)} on {name.upper()}", digits, path)
 
 
-def cost(path: Path) -> None:
-    report = read_report(BENCHMARKS / "scaling.cpu.json")
-    _curves.draw_cost(report.details["curves"], path, title=report.machine["device"])
-
-
 def _digit(label: int) -> Tensor:
     """Returns the first digit of a class, (28, 28) in [0, 1]."""
-    images, labels = bundled_digits()
+    images, labels, _ = bundled_digits()
     return images[int((labels == label).nonzero()[0])].float() / 255
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ptn.data import Dataset
 from ptn.data.dataset import subset
-from ptn.errors import InputError
 from ptn.evaluation.classify import origin_offsets_px
 from ptn.figures import BLUE, GREEN, VERMILION, faint_grid, save
 from ptn.models import PolarNetwork
@@ -23,16 +22,10 @@ _MEASURED = 4000
 
 
 def sharpest(dataset: Dataset, candidates: Tensor, count: int) -> Tensor:
-    """Returns the indices of `count` images with high contrast among `candidates`, bool (N,).
-
-    Images that lie partly outside of their photograph are avoided.
-    """
+    """Returns the indices of `count` images with high contrast, inside their photograph, of `candidates` (N,)."""
     members = candidates.nonzero()[:, 0]
-    if len(members) < count:
-        raise InputError(f"{dataset.name} {dataset.split} has too few digits of a kind to show {count}")
     contrast = dataset.images[members].float().std(dim=(1, 2, 3))
-    if "frac_outside" in dataset.meta:
-        contrast = torch.where(dataset.meta["frac_outside"][members] > 0, 0, contrast)
+    contrast[dataset.meta["frac_outside"][members] > 0] = 0
     sharp = members[contrast.argsort(descending=True)[:_SHARPEST]].sort().values
     return sharp[torch.linspace(0, len(sharp) - 1, 2 * count + 1)[1::2].round().long()]
 
@@ -74,8 +67,6 @@ def draw_rotsvhn(upright: Dataset, rotated: Dataset, wide: Dataset, shrunk: Data
 
 def neighbors(dataset: Dataset) -> Tensor:
     """Returns how many digits, 0 to 2, are next to each one in its photograph: int64 (N,)."""
-    if "image_id" not in dataset.meta:
-        raise InputError(f"this source of {dataset.name} does not identify the photograph of each digit")
     same = (dataset.meta["image_id"][1:] == dataset.meta["image_id"][:-1]).long()
     return F.pad(same, (1, 0)) + F.pad(same, (0, 1))
 
