@@ -52,7 +52,7 @@ def _of_origins(model: Model, recipe: Recipe, test: Dataset) -> dict[str, Any]:
     sets: dict[str, Dataset | VoxelDataset] = {"": test}
     if test.meta.get("clutter"):
         spec = replace(recipe.data, options={**recipe.data.options, "clutter": 0})
-        sets["_without_clutter"] = load_split(spec, spec.test, seed=recipe.seed)
+        sets["_without_clutter"] = load_split(spec, spec.test)
     metrics: dict[str, float] = {}
     for suffix, dataset in sets.items():
         median, p90 = _rounded(origin_error_px(model, dataset), 3)

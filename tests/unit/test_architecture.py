@@ -20,7 +20,7 @@ ENTRY_POINTS = ("__init__", "__main__")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem not in ENTRY_POINTS)
 OPTIONAL = [
     *("PIL", "h5py", "huggingface_hub", "matplotlib", "mlxtend", "onnx", "onnxruntime", "pandas", "pooch", "scipy"),
-    *("sklearn", "starlette", "tensorboard", "timm", "torchvision", "trimesh", "uvicorn"),
+    *("sklearn", "starlette", "timm", "torchvision", "trimesh", "uvicorn"),
 ]
 
 

@@ -26,7 +26,6 @@ BudgetOption = Annotated[float | None, typer.Option(help="Write checkpoints and 
 AtOnceOption = Annotated[int, typer.Option(min=1, help="Maximal number of runs that share a GPU.")]
 CheckpointOption = Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")]
 FusedOption = Annotated[bool | None, typer.Option(help="Compile the training step; by default on a GPU.")]
-TensorboardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars.")]
 
 
 def train(
@@ -50,7 +49,6 @@ def train(
     at_once: AtOnceOption = 16,
     checkpoint_every: CheckpointOption = 10,
     fused: FusedOption = None,
-    tensorboard: TensorboardOption = False,
 ) -> None:
     """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights."""
     from ..config import override, parse_setting
@@ -78,7 +76,6 @@ def train(
         at_once=at_once,
         checkpoint_every=checkpoint_every,
         fused=fused,
-        tensorboard=tensorboard,
     )
     raise typer.Exit(code)
 
@@ -88,7 +85,6 @@ def run_session(
     *,
     output: Path,
     device: str = "auto",
-    tensorboard: bool = False,
     how_to_continue: str = "continue with --resume",
     extra_metrics: Callable[..., dict[str, Any]] | None = None,
     **options: Any,
@@ -111,7 +107,7 @@ def run_session(
         raise InputError("use either --resume or --fresh")
     parallel = join(choose_device(device))
     session = SessionOptions(output, parallel.device, parallel=parallel, extra_metrics=extra_metrics, **options)
-    outcome = train_recipes(recipes, session, make_reporter(tensorboard=tensorboard))
+    outcome = train_recipes(recipes, session, make_reporter())
     code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
     if parallel.leads:
         files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]

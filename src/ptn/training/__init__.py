@@ -1,5 +1,6 @@
 """Training: recipes, runs, sessions and records."""
 
+from .fitting import History, fit
 from .recipe import (
     DataSpec,
     EvaluationSpec,
@@ -11,7 +12,7 @@ from .recipe import (
     folder_recipe,
 )
 from .records import Record, read_records
-from .session import History, SessionOptions, fit, train_recipes, with_seeds
+from .session import SessionOptions, train_recipes, with_seeds
 from .trainer import Progress, Run, RunData
 
 __all__ = [

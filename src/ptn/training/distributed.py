@@ -1,13 +1,16 @@
-"""Data-parallel training: one run over several processes that `torchrun` started."""
+"""Data-parallel training: one run over several processes that `torchrun` started.
+
+On GPUs, two processes compute what one does. On CPUs, torch has no synchronized batch norm: each process normalizes
+by the statistics of its own part of a batch, and the running statistics are those of the first process.
+"""
 
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
@@ -70,60 +73,10 @@ def join(device: torch.device) -> Parallel:
     return Parallel(dist.get_rank(), dist.get_world_size(), device)
 
 
-def synchronize_batch_norm(model: nn.Module, device: torch.device) -> None:
-    """Replaces every batch norm by one over the whole batch of all processes; parameters stay the same objects."""
-    synchronized: Any = nn.SyncBatchNorm.convert_sync_batchnorm if device.type == "cuda" else SyncBatchNormCPU
-    for path, parent in list(model.named_modules()):
-        for name, child in parent.named_children():
-            if not isinstance(child, nn.BatchNorm2d | nn.BatchNorm3d):
-                continue
-            if type(child) not in (nn.BatchNorm2d, nn.BatchNorm3d):
-                kind = type(child).__name__
-                raise InputError(f"{path}.{name} ({kind}) cannot be synchronized: train this model in one process")
-            setattr(parent, name, synchronized(child))
-
-
-class _Sum(torch.autograd.Function):
-    """Sum of a tensor over all processes; its gradient is the sum of their gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        total = tensor.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        return _Sum.forward(ctx, grad_output)
-
-
-class SyncBatchNormCPU(nn.Module):
-    """`nn.SyncBatchNorm` for CPU tensors, which torch's does not accept. The state dict is the same."""
-
-    running_mean: Tensor
-    running_var: Tensor
-    num_batches_tracked: Tensor
-
-    def __init__(self, norm: nn.BatchNorm2d | nn.BatchNorm3d) -> None:
-        super().__init__()
-        self.eps, self.momentum = norm.eps, norm.momentum or 0.1
-        self.weight, self.bias = norm.weight, norm.bias
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
-            self.register_buffer(name, getattr(norm, name))
-        self.train(norm.training)
-
-    def forward(self, x: Tensor) -> Tensor:
-        shape = (1, -1, *(1,) * (x.dim() - 2))
-        mean, variance = self.running_mean, self.running_var
-        if self.training:
-            axes = (0, *range(2, x.dim()))
-            count = x.numel() // x.shape[1] * dist.get_world_size()
-            values = x.to(torch.promote_types(x.dtype, torch.float32))
-            mean = _Sum.apply(values.sum(axes)) / count  # type: ignore[no-untyped-call]
-            variance = _Sum.apply((values - mean.view(shape)).square().sum(axes)) / count  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                self.running_mean.lerp_(mean, self.momentum)
-                self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
-                self.num_batches_tracked += 1
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        return ((x - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
+def synchronize_batch_norm(model: nn.Module) -> None:
+    """Replaces every batch norm, in place, by one over the whole batch of all processes; for GPUs only."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.BatchNorm2d) and type(module) is not nn.BatchNorm2d:  # conversion loses its code
+            kind = type(module).__name__
+            raise InputError(f"{name} ({kind}) cannot be synchronized: train this model in one process")
+    nn.SyncBatchNorm.convert_sync_batchnorm(model)

@@ -14,7 +14,6 @@ import torch
 from ..errors import InputError
 from ..evaluation import DivergedError
 from .distributed import Parallel
-from .recipe import Recipe
 from .trainer import Run, RunFailedError
 
 VOTE_EVERY = 10
@@ -23,11 +22,10 @@ VOTE_EVERY = 10
 
 @dataclass
 class FleetOutcome:
-    """Runs that are `done`, that `failed` (with the reason), and that were `stopped`; `reason` of the stop."""
+    """Runs that are `done`, runs that `failed` (with the reason), and the `reason` of an early stop."""
 
     done: list[Run] = field(default_factory=list)
     failed: list[tuple[Run, str]] = field(default_factory=list)
-    stopped: list[Run] = field(default_factory=list)
     reason: str | None = None
 
 
@@ -36,13 +34,13 @@ def train_fleet(
     *,
     at_once: int | None = None,
     budget_seconds: float | None = None,
-    on_done: Callable[[Run], None] | None = None,
-    on_failed: Callable[[Run, str], None] | None = None,
+    on_done: Callable[[Run], None] = lambda run: None,
+    on_failed: Callable[[Run, str], None] = lambda run, reason: None,
 ) -> FleetOutcome:
     """Trains several runs; each result is equal to that of training the run alone.
 
     A run that fails does not stop the others. When the budget is used up, or on SIGINT or SIGTERM, every active run
-    writes a checkpoint and stops.
+    writes a checkpoint and stops; also if a run cannot be created or memory is exhausted, which raise `InputError`.
 
     Args:
         runs: Runs, or functions that create one; these are called when a slot is free.
@@ -50,27 +48,28 @@ def train_fleet(
         on_done: Called with each run that ends, before the memory of its step is freed.
         on_failed: Called with each run that fails, and the reason.
     """
-    stop = _Stop(None if budget_seconds is None else time.monotonic() + budget_seconds)
-    fleet = _Fleet(deque(runs), stop, at_once, on_done, on_failed)
-    with stop.on_signals():
+    fleet = _Fleet(deque(runs), at_once, on_done, on_failed)
+    with _stop_requests(budget_seconds) as stop:
         try:
-            fleet.train()
-        except InputError:  # such as too little memory for one more run
+            fleet.train(stop)
+        except InputError:
             fleet.save()
             raise
+        except torch.OutOfMemoryError as error:
+            fleet.save()
+            raise InputError(
+                "out of memory: lower the batch size (--set batch=...), or train fewer runs at once (--at-once)"
+            ) from error
         fleet.save()
-    fleet.outcome.stopped = list(fleet.active)
-    if fleet.active or fleet.waiting:
-        fleet.outcome.reason = stop.reason
     return fleet.outcome
 
 
-@dataclass
 class _Stop:
     """Whether and why to stop early: a signal, or the deadline."""
 
-    deadline: float | None = None
-    reason: str | None = None
+    def __init__(self, budget_seconds: float | None) -> None:
+        self.deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        self.reason: str | None = None
 
     def requested(self) -> bool:
         if self.reason is None and self.deadline is not None and time.monotonic() >= self.deadline:
@@ -81,17 +80,19 @@ class _Stop:
         self.reason = f"received {signal.Signals(number).name}"
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Context manager: SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
-        in_main_thread = threading.current_thread() is threading.main_thread()  # only it may handle signals
-        numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
-        before = {number: signal.signal(number, self.on_signal) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+@contextmanager
+def _stop_requests(budget_seconds: float | None) -> Iterator[_Stop]:
+    """Context manager: SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
+    stop = _Stop(budget_seconds)
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only it may handle signals
+    numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+    before = {number: signal.signal(number, stop.on_signal) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass
@@ -99,76 +100,70 @@ class _Fleet:
     """The `active` runs, each with its iterator over steps, and those `waiting` for a slot."""
 
     waiting: deque[Run | Callable[[], Run]]
-    stop: _Stop
     at_once: int | None
-    on_done: Callable[[Run], None] | None
-    on_failed: Callable[[Run, str], None] | None
+    on_done: Callable[[Run], None]
+    on_failed: Callable[[Run, str], None]
     active: dict[Run, Iterator[None]] = field(default_factory=dict)
-    parallel: Parallel = field(default_factory=Parallel)
+    parallel: Parallel | None = None
+    rounds: int = 0
     outcome: FleetOutcome = field(default_factory=FleetOutcome)
 
-    def train(self) -> None:
-        if self.waiting:
-            self._start_next()  # even if the budget is used up: there is then a checkpoint to resume
-        self._fill()
-        rounds = 0
-        while self.active and not self._must_stop(rounds):
-            rounds += 1
-            start = time.perf_counter()
-            ended = [run for run in list(self.active) if self._advance(run)]
-            elapsed = time.perf_counter() - start
-            total = sum(run.step.cost for run in self.active)
-            for run in self.active:
-                run.seconds += elapsed * run.step.cost / total
-                run.together = max(run.together, len(self.active))
-            for run in ended:
-                self._conclude(run)
-            self._fill()
+    def train(self, stop: _Stop) -> None:
+        while self.active or self.waiting:
+            if self._must_stop(stop):
+                self.outcome.reason = stop.reason or "another process stopped"
+                return
+            if self.waiting and self._has_room():
+                self._start_next()
+            else:
+                self._advance()
 
     def save(self) -> None:
         for run in self.active:
             run.save()
 
-    def _fill(self) -> None:
-        """Starts waiting runs while slots are free."""
-        while self.waiting and self._has_room() and not self._must_stop(0):
-            self._start_next()
+    def _must_stop(self, stop: _Stop) -> bool:
+        """True to stop now. Processes that share a run stop at the same step: a collective needs all of them."""
+        if self.parallel is None:  # the first run starts in any case: there is then a checkpoint to resume
+            return False
+        if self.parallel.world > 1 and self.rounds % VOTE_EVERY:
+            return False
+        return self.parallel.any(stop.requested())
 
     def _has_room(self) -> bool:
         on_gpu = all(run.device.type == "cuda" for run in self.active)
         return not self.active or (on_gpu and (self.at_once is None or len(self.active) < self.at_once))
 
     def _start_next(self) -> None:
-        first = self.waiting[0]
+        first = self.waiting.popleft()
         run = first if isinstance(first, Run) else first()
-        self.waiting.popleft()
         self.parallel = run.parallel
         self.active[run] = run.steps()
 
-    def _must_stop(self, rounds: int) -> bool:
-        """True to stop now. Processes that share a run stop at the same step: a collective needs all of them."""
-        if (self.parallel.world > 1 and rounds % VOTE_EVERY) or not self.parallel.any(self.stop.requested()):
-            return False
-        self.stop.reason = self.stop.reason or "another process stopped"
-        return True
-
-    def _advance(self, run: Run) -> bool:
-        """Advances a run by one step; returns True at its end."""
-        with self._catch_failure(run):
-            return next(self.active[run], _END) is _END
-        return False
-
-    def _conclude(self, run: Run) -> None:
-        with self._catch_failure(run):
-            if self.on_done is not None:
+    def _advance(self) -> None:
+        """Advances every run by one step and divides the time among them by the cost of their steps."""
+        self.rounds += 1
+        start = time.perf_counter()
+        ended = []
+        for run, steps in list(self.active.items()):
+            with self._failures_of(run):
+                if next(steps, "end") == "end":
+                    ended.append(run)
+        elapsed = time.perf_counter() - start
+        total = sum(run.step.cost for run in self.active)
+        for run in self.active:
+            run.seconds += elapsed * run.step.cost / total
+            run.together = max(run.together, len(self.active))
+        for run in ended:
+            with self._failures_of(run):
                 self.on_done(run)
-            del self.active[run]
-            self.outcome.done.append(run)
-            run.release()
+                del self.active[run]
+                self.outcome.done.append(run)
+                run.release()
 
     @contextmanager
-    def _catch_failure(self, run: Run) -> Iterator[None]:
-        """Removes a run that fails from the fleet. Out of memory stops the fleet; the last checkpoint is kept."""
+    def _failures_of(self, run: Run) -> Iterator[None]:
+        """Context manager: removes a run that fails; its last checkpoint is kept."""
         try:
             yield
         except (RunFailedError, DivergedError) as error:
@@ -176,19 +171,7 @@ class _Fleet:
             reason = f"{run.title}: {error}"
             self.outcome.failed.append((run, reason))
             run.release()
-            if self.on_failed is not None:
-                self.on_failed(run, reason)
-        except torch.OutOfMemoryError as error:
+            self.on_failed(run, reason)
+        except torch.OutOfMemoryError:
             del self.active[run]
-            raise out_of_memory(run.recipe, run.device) from error
-
-
-_END = object()
-
-
-def out_of_memory(recipe: Recipe, device: torch.device) -> InputError:
-    """Returns the error for a device without free memory, with the settings to lower."""
-    return InputError(
-        f"{recipe.name}: {device} is out of memory: lower batch (--set batch={max(2, recipe.batch // 2)}), "
-        "or train fewer runs at once (--at-once)"
-    )
+            raise

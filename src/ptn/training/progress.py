@@ -1,11 +1,9 @@
-"""Progress callbacks of a training session: a terminal, plain lines, TensorBoard."""
+"""Progress of a training session: progress bars on a terminal, plain lines otherwise."""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ..errors import optional_module
 from ..evaluation import describe_tta
 from .records import Record
 from .trainer import Progress, Run
@@ -14,33 +12,6 @@ LINES_PER_RUN = 20
 
 BARELY_LEARNED = 0.8
 """Fraction of the error of always predicting the most frequent class, above which a run has barely learned."""
-
-
-def summarize(records: Sequence[Record]) -> str:
-    """Returns the results of a run in one line."""
-    parts = [
-        f"{record.id or record.model}: {record.test_error:.2f}% error"
-        f"{describe_tta(record.rotations, record.origins)}"
-        for record in records
-        if record.test_error is not None
-    ]
-    first = records[0]
-    source = first.metrics.get("source")
-    dataset = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
-    return f"{first.recipe} seed {first.seed} on {dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
-
-
-def advice(run: Run) -> str | None:
-    """Returns a hint to train longer if a run has barely learned, else None."""
-    counts = run.data.train.labels.bincount()
-    baseline = 100 * (1 - counts.max().item() / counts.sum().item())
-    error = run.history[-1]["train_error"]
-    if error < BARELY_LEARNED * baseline:
-        return None
-    return (
-        f"the error on the training images of the last epoch is {error:.0f}%, that of always predicting the most "
-        f"frequent class {baseline:.0f}%: train longer (--epochs)"
-    )
 
 
 class PlainReporter:
@@ -93,78 +64,60 @@ class LiveReporter(PlainReporter):
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(),
         )
-        self.tasks: dict[int, Any] = {}
+        self.tasks: dict[Run, Any] = {}
 
     def begin(self, run: Run) -> None:
         total, done = run.recipe.epochs, run.epoch
-        self.tasks[id(run)] = self.bars.add_task(run.title, total=total, completed=done, state="starting")
+        self.tasks[run] = self.bars.add_task(run.title, total=total, completed=done, state="starting")
         self.bars.start()
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        self.bars.update(self.tasks[id(run)], completed=progress.epoch, state=_describe(run, progress))
+        self.bars.update(self.tasks[run], completed=progress.epoch, state=_describe(run, progress))
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
-        self.bars.remove_task(self.tasks.pop(id(run)))
+        self.bars.remove_task(self.tasks.pop(run))
         super().done(run, records)
 
     def failed(self, run: Run, reason: str) -> None:
-        self.bars.remove_task(self.tasks.pop(id(run)))
+        self.bars.remove_task(self.tasks.pop(run))
         super().failed(run, reason)
 
     def close(self) -> None:
         self.bars.stop()
-        for task in self.tasks.values():
-            self.bars.remove_task(task)
-        self.tasks.clear()
 
     def print(self, line: str) -> None:
         self.bars.console.print(line, highlight=False, markup=False)
 
 
-class TensorBoardReporter(PlainReporter):
-    """Writes scalars to `tensorboard/` in the folder of each run and passes all calls on to another reporter."""
-
-    def __init__(self, other: PlainReporter) -> None:
-        optional_module("tensorboard", "ptn[tensorboard]")
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.open: Any = SummaryWriter
-        self.other = other
-        self.writers: dict[int, Any] = {}
-
-    def begin(self, run: Run) -> None:
-        self.writers[id(run)] = self.open(str((run.folder or Path()) / "tensorboard"))
-        self.other.begin(run)
-
-    def epoch(self, run: Run, progress: Progress) -> None:
-        for name in ("loss", "train_error", "lr", "valid_error"):
-            if (value := getattr(progress, name)) is not None:
-                self.writers[id(run)].add_scalar(name, value, progress.epoch)
-        self.other.epoch(run, progress)
-
-    def done(self, run: Run, records: Sequence[Record]) -> None:
-        writer = self.writers.pop(id(run))
-        for record in records:
-            tta = f"{record.rotations}_rotations" + (f"_{record.origins}_origins" if record.origins > 1 else "")
-            writer.add_scalar(f"test_error/{tta}", record.test_error, record.epochs)
-        writer.close()
-        self.other.done(run, records)
-
-    def failed(self, run: Run, reason: str) -> None:
-        self.writers.pop(id(run)).close()
-        self.other.failed(run, reason)
-
-    def close(self) -> None:
-        for writer in self.writers.values():
-            writer.close()
-        self.writers.clear()
-        self.other.close()
+def make_reporter() -> PlainReporter:
+    """Returns a reporter for standard output."""
+    return LiveReporter() if sys.stdout.isatty() else PlainReporter()
 
 
-def make_reporter(*, tensorboard: bool = False) -> PlainReporter:
-    """Returns a reporter for standard output: progress bars on a terminal, plain lines otherwise."""
-    reporter = LiveReporter() if sys.stdout.isatty() else PlainReporter()
-    return TensorBoardReporter(reporter) if tensorboard else reporter
+def summarize(records: Sequence[Record]) -> str:
+    """Returns the results of a run in one line."""
+    parts = [
+        f"{record.id or record.model}: {record.test_error:.2f}% error"
+        f"{describe_tta(record.rotations, record.origins)}"
+        for record in records
+    ]
+    first = records[0]
+    source = first.metrics.get("source")
+    dataset = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
+    return f"{first.recipe} seed {first.seed} on {dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
+
+
+def advice(run: Run) -> str | None:
+    """Returns a hint to train longer if a run has barely learned, else None."""
+    counts = run.data.train.labels.bincount()
+    baseline = 100 * (1 - counts.max().item() / counts.sum().item())
+    error = run.history[-1]["train_error"]
+    if error < BARELY_LEARNED * baseline:
+        return None
+    return (
+        f"the error on the training images of the last epoch is {error:.0f}%, that of always predicting the most "
+        f"frequent class {baseline:.0f}%: train longer (--epochs)"
+    )
 
 
 def _describe(run: Run, progress: Progress) -> str:

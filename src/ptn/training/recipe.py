@@ -17,21 +17,13 @@ from ..models import list_models, list_options
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Data set of a run: a name of the catalog ("folder" for a folder of images), its splits and options.
-
-    With `hold_out` > 0, that many training samples, drawn by the run's seed, become the split "valid": for data
-    sets without a validation set, or recipes that train on it.
-    """
+    """Data set of a run: a name of the catalog ("folder" for a folder of images), its splits and options."""
 
     name: str
     train: str = "train"
     valid: str | None = None
     test: str = "test"
     options: dict[str, Any] = field(default_factory=dict)
-    hold_out: int = 0
-
-    def __post_init__(self) -> None:
-        check("data.hold_out", self.hold_out, self.hold_out >= 0, "at least 0")
 
 
 @dataclass(frozen=True)

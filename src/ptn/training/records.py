@@ -1,16 +1,13 @@
 """Records: one JSON line per result, in files that several processes may append to."""
 
-import errno
 import json
 import logging
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,35 +67,11 @@ class Record:
     def __post_init__(self) -> None:
         error, failed = self.test_error, self.status == "failed"
         check("test_error", error, (error is None) == failed, "null if and only if a run failed")
-        check("started", self.started, self.started.endswith("+00:00"), "a time in UTC")
 
     @property
     def identity(self) -> tuple[str, str | None, int, int]:
         """Key that is unique to a record."""
         return self.run, self.id, self.rotations, self.origins
-
-
-def append_records(path: Path, records: Iterable[Record]) -> None:
-    """Appends `records` to a file in one write, under a lock: all of them or, on an error, none.
-
-    An incomplete last line, left by an interrupted write, is removed first.
-    """
-    lines = b"".join(map(_line, records))
-    with _locked(path) as file:
-        _append(file, path, lines)
-
-
-def merge_records(target: Path, sources: Iterable[Path]) -> int:
-    """Appends the records of `sources` that `target` does not have; returns their number."""
-    candidates = [record for source in sources for record in read_records(source)]
-    with _locked(target) as file:
-        known = {record.identity for record in _parse(file.readall(), target)}
-        new: dict[object, Record] = {}
-        for record in candidates:
-            if record.identity not in known:
-                new.setdefault(record.identity, record)
-        _append(file, target, b"".join(map(_line, new.values())))
-    return len(new)
 
 
 def read_records(path: Path) -> list[Record]:
@@ -107,6 +80,70 @@ def read_records(path: Path) -> list[Record]:
         return _parse(path.read_bytes(), path)
     except OSError as error:
         raise InputError(f"cannot read records from {path}: {error.strerror}") from error
+
+
+def append_records(path: Path, records: Iterable[Record], *, only_new: bool = False) -> None:
+    """Appends `records` to a file under a lock; with `only_new`, those that the file does not have.
+
+    An incomplete last line, left by an interrupted write, is removed first.
+    """
+    import fcntl  # not on Windows, where records can still be read
+
+    make_folder(path.parent)
+    try:
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            complete = _complete(file.read(), path)
+            if only_new:
+                known = {record.identity for record in _parse(complete, path)}
+                records = [record for record in records if record.identity not in known]
+            lines = b"".join(map(_line, records))
+            file.truncate(len(complete))
+            file.write(lines if complete[-1:] in (b"", b"\n") else b"\n" + lines)
+            file.flush()
+            os.fsync(file)
+    except OSError as error:
+        raise InputError(f"cannot write records to {path}: {error.strerror}") from error
+
+
+def _complete(data: bytes, path: Path) -> bytes:
+    """Returns the content of a file without an incomplete last line."""
+    whole, newline, last = data.rpartition(b"\n")
+    if not last:
+        return data
+    try:
+        json.loads(last)
+    except ValueError as error:
+        if not (last.startswith(_START) or _START.startswith(last)):
+            raise InputError(f"{path}, last line: not a record") from error
+        LOG.warning("%s: dropped an incomplete last line", path)
+        return whole + newline
+    return data
+
+
+def _parse(data: bytes, path: Path) -> list[Record]:
+    lines = enumerate(_complete(data, path).split(b"\n"), start=1)
+    return [_parse_line(line, f"{path}, line {number}") for number, line in lines if line.strip()]
+
+
+def _parse_line(line: bytes, where: str) -> Record:
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where}: not a record in JSON ({error})") from error
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if schema != SCHEMA:  # first: its fields differ too
+        raise InputError(f"{where}: unknown record schema {schema!r}; this version of ptn reads schema {SCHEMA}")
+    return build(Record, values, where)
+
+
+def _line(record: Record) -> bytes:
+    try:
+        text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise InputError(f"run {record.run}: the numbers of a record must be finite") from error
+    return text.encode() + b"\n"
 
 
 def timestamp() -> str:
@@ -129,78 +166,3 @@ def git_commit(folder: Path | None = None) -> str:
         return str(run([*command, "describe", "--always", "--dirty", "--exclude=*"]).stdout).strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[FileIO]:
-    """Context manager: `path` open for reading and appending, at its start, under an exclusive lock."""
-    import fcntl  # not on Windows, where records can still be read
-
-    make_folder(path.parent)
-    try:
-        with path.open("a+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            yield file
-    except OSError as error:
-        raise InputError(f"cannot write records to {path}: {error.strerror}") from error
-
-
-def _append(file: FileIO, path: Path, lines: bytes) -> None:
-    """Appends whole lines to a locked file, or leaves it unchanged on an error."""
-    file.seek(0)
-    data = _complete(file.readall(), path)
-    file.truncate(len(data))
-    last = data[data.rfind(b"\n") + 1 :]
-    if last:
-        _parse_line(last, f"{path}, last line")
-        lines = b"\n" + lines
-    try:
-        if file.write(lines) < len(lines):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(file)
-    except OSError:
-        file.truncate(len(data))
-        raise
-
-
-def _complete(data: bytes, path: Path) -> bytes:
-    """Returns the content of a file without a truncated last record."""
-    start = data.rfind(b"\n") + 1
-    last = data[start:]
-    if not last or not (last.startswith(_START) or _START.startswith(last)):
-        return data
-    try:
-        json.loads(last)
-    except ValueError:
-        LOG.warning("%s: dropped an incomplete last line", path)
-        return data[:start]
-    return data
-
-
-def _line(record: Record) -> bytes:
-    try:
-        text = json.dumps(asdict(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError as error:
-        raise InputError(f"run {record.run}: the numbers of a record must be finite") from error
-    return text.encode() + b"\n"
-
-
-def _parse(data: bytes, path: Path) -> list[Record]:
-    lines = enumerate(_complete(data, path).split(b"\n"), start=1)
-    return [_parse_line(line, f"{path}, line {number}") for number, line in lines if line.strip()]
-
-
-def _parse_line(line: bytes, where: str) -> Record:
-    try:
-        values = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise InputError(f"{where}: not a record in JSON ({error})") from error
-    schema = values.get("schema") if isinstance(values, dict) else None
-    if schema != SCHEMA:  # first: its fields differ too
-        raise InputError(f"{where}: unknown record schema {schema!r}; this version of ptn reads schema {SCHEMA}")
-    return build(Record, values, where)
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from ..data import Dataset, VoxelDataset
 from ..data.augment import augment, noise_per_image
@@ -22,91 +21,35 @@ from .recipe import OptimizerSpec, Recipe, ScheduleSpec
 def epoch_order(count: int, batch: int, *, seed: int, epoch: int) -> Tensor:
     """Returns the sample indices of each batch of an epoch, (steps, batch): a shuffle without the remainder."""
     generator = torch.Generator().manual_seed((seed << 20) + epoch)
-    steps = max(1, count // batch)
+    steps = count // batch
     return torch.randperm(count, generator=generator)[: steps * batch].view(steps, -1)
 
 
 class Batches:
-    """Source of batches.
+    """Batches of a data set that is kept on the device as bytes."""
 
-    `start` sets the samples of an epoch, indices (steps, batch), and the first step; `prepare` runs on the host
-    before each step; `load` is part of the captured step and returns images of `shape` in [0, 1], and labels.
-    """
-
-    def __init__(self, data: Dataset | VoxelDataset, steps: int) -> None:
+    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
         self.steps = steps
         self.shape = image_shape(data)
         self.voxels = isinstance(data, VoxelDataset)
-
-    def start(self, order: Tensor, position: int) -> None:
-        raise NotImplementedError
-
-    def prepare(self) -> None:
-        """Does nothing by default."""
-
-    def load(self) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
-
-    def to_float(self, images: Tensor) -> Tensor:
-        """Converts bytes to floats in [0, 1], packed voxels to grids."""
-        return unpack_voxels(images, self.shape[-1]).float() if self.voxels else images.float() / 255
-
-
-class Resident(Batches):
-    """The whole data set as bytes on the device; batches are indexed inside the step."""
-
-    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
-        super().__init__(data, steps)
-        self.images, self.labels = stored_bytes(data).to(device), data.labels.to(device)
+        self.images = (data.packed if isinstance(data, VoxelDataset) else data.images).to(device)
+        self.labels = data.labels.to(device)
         self.order = torch.zeros(steps, batch, dtype=torch.int64, device=device)
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
 
     def start(self, order: Tensor, position: int) -> None:
+        """Sets the samples of an epoch, indices (steps, batch), and the number of steps already done."""
         self.order.copy_(order, non_blocking=True)
         self.position.fill_(position)
 
     def load(self) -> tuple[Tensor, Tensor]:
+        """Returns the next images, floats in [0, 1], and labels; part of the captured step."""
         # the capture runs the step before any epoch starts, perhaps more often than an epoch has steps
         index = self.order.index_select(0, self.position % self.steps)[0]
         self.position.add_(1)
-        return self.to_float(self.images.index_select(0, index)), self.labels.index_select(0, index)
-
-
-class Streamed(Batches):
-    """Batches from a DataLoader, copied into fixed buffers on the device."""
-
-    workers = 2
-
-    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
-        super().__init__(data, steps)
-        self.samples = TensorDataset(stored_bytes(data), data.labels)
-        self.images, self.labels = (
-            torch.zeros(batch, *tensor.shape[1:], dtype=tensor.dtype, device=device)
-            for tensor in self.samples.tensors
-        )
-
-    def start(self, order: Tensor, position: int) -> None:
-        samplers = order[position:].tolist()
-        pin = self.images.is_cuda
-        loader = DataLoader(self.samples, batch_sampler=samplers, num_workers=self.workers, pin_memory=pin)
-        self.iterator = iter(loader)
-
-    def prepare(self) -> None:
-        images, labels = next(self.iterator)
-        self.images.copy_(images, non_blocking=True)
-        self.labels.copy_(labels, non_blocking=True)
-
-    def load(self) -> tuple[Tensor, Tensor]:
-        return self.to_float(self.images), self.labels
-
-
-def make_batches(
-    data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device, *, stream: bool | None = None
-) -> Batches:
-    """Returns `Streamed` batches if `stream`, else `Resident`; None streams data above a third of GPU memory."""
-    if stream is None:
-        stream = device.type == "cuda" and stored_bytes(data).numel() >= torch.cuda.mem_get_info(device)[0] / 3
-    return (Streamed if stream else Resident)(data, steps, batch, device)
+        images = self.images.index_select(0, index)
+        images = unpack_voxels(images, self.shape[-1]).float() if self.voxels else images.float() / 255
+        return images, self.labels.index_select(0, index)
 
 
 def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
@@ -114,11 +57,6 @@ def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
     if isinstance(data, VoxelDataset):
         return data.channels, data.size, data.size, data.size
     return tuple(data.images.shape[1:])
-
-
-def stored_bytes(data: Dataset | VoxelDataset) -> Tensor:
-    """Returns the images as bytes, or the packed voxels."""
-    return data.packed if isinstance(data, VoxelDataset) else data.images
 
 
 # --- optimizer and learning rate
@@ -172,28 +110,15 @@ class TrainingStep:
     """An optimization step on tensors at fixed addresses; calling it performs the step.
 
     All randomness comes from `generator`: every step draws the numbers for the whole batch, of which each process
-    takes its part. Neither other runs nor the number of processes change the numbers of a sample.
-
-    Args:
-        batch: Batch size over all processes.
-        fused: Compile the code between convolutions with `torch.compile`.
+    takes its part. Neither other runs nor the number of processes change the numbers of a sample. `fused` compiles
+    the code between convolutions.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        recipe: Recipe,
-        batches: Batches,
-        batch: int,
-        device: torch.device,
-        *,
-        parallel: Parallel,
-        fused: bool = False,
+        self, model: nn.Module, recipe: Recipe, batches: Batches, parallel: Parallel, *, fused: bool
     ) -> None:
-        self.recipe = recipe
-        self.batches = batches
-        self.device = device
-        self.model = model
+        self.model, self.recipe, self.batches = model, recipe, batches
+        self.device = device = batches.labels.device
         rates = learning_rates(recipe.schedule, recipe.optimizer.lr, recipe.epochs * batches.steps)
         self.rates, self.planned_rates = rates.to(device), rates.tolist()
         self.lr = torch.tensor(recipe.optimizer.lr, device=device)
@@ -203,7 +128,7 @@ class TrainingStep:
         self._allocate_optimizer_state()
         self.network = parallel.wrap(model)
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
-        self.noise = self._allocate_noise(batch, parallel)
+        self.noise = self._allocate_noise(parallel)
         jitters = [layer.noise for layer in self.model.modules() if isinstance(layer, OriginJitter)]
         self.fading = [noise for noise in jitters if noise is not None] if recipe.schedule.jitter_fade else []
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
@@ -218,7 +143,6 @@ class TrainingStep:
         self.cost = 1.0
 
     def __call__(self) -> None:
-        self.batches.prepare()
         if self.graph is None:
             self._step()
         else:
@@ -273,8 +197,9 @@ class TrainingStep:
             for value in state.values():
                 value.zero_()
 
-    def _allocate_noise(self, batch: int, parallel: Parallel) -> Tensor | None:
+    def _allocate_noise(self, parallel: Parallel) -> Tensor | None:
         """Allocates the random numbers of a step and assigns the layers theirs; returns those of augmentation."""
+        batch = self.batches.order.shape[1] * parallel.world
         shapes: list[tuple[int, ...]] = []
         if self.recipe.augment.active:
             shapes.append((batch, noise_per_image(self.batches.shape, self.recipe.augment)))

@@ -25,7 +25,7 @@ from ..models.inference import put_channels_last
 from .distributed import Parallel, synchronize_batch_norm
 from .recipe import Recipe
 from .records import timestamp
-from .step import TrainingStep, epoch_order, image_shape, make_batches
+from .step import Batches, TrainingStep, epoch_order, image_shape
 
 
 class RunFailedError(RuntimeError):
@@ -51,6 +51,7 @@ class RunData:
     valid: Dataset | VoxelDataset | None = None
 
 
+CHECKPOINT = "checkpoint.safetensors"
 _STATE = ("epoch", "position", "seconds", "started", "history", "best_error")
 """Attributes of a run that a checkpoint stores as JSON."""
 
@@ -65,7 +66,6 @@ class Run:
     Attributes:
         folder: Folder of the checkpoint; None writes none.
         network: Model to train; by default the recipe's, initialized by its seed. The run works on a copy.
-        stream_data: Load batches with a DataLoader instead of keeping the data on the device; None decides by size.
         fused: Compile the step and fuse blocks: equal to rounding, faster. None does so where it is supported.
         seconds: Training time; in a fleet, the share of this run.
         together: Largest number of runs that shared the device with this one, itself included.
@@ -77,7 +77,6 @@ class Run:
     folder: Path | None = None
     network: nn.Module | None = None
     parallel: Parallel = field(default_factory=Parallel)
-    stream_data: bool | None = None
     fused: bool | None = None
     checkpoint_every: int = 10
     on_epoch: Callable[["Run", Progress], None] | None = None
@@ -96,16 +95,15 @@ class Run:
             put_channels_last(model)
         self.template: Model = copy.deepcopy(model).eval()
         self.model: Model = model.train()
-        if processes > 1:
-            synchronize_batch_norm(self.model, self.device)
+        if processes > 1 and self.device.type == "cuda":
+            synchronize_batch_norm(self.model)
         if self.fused is None:  # supported: a network of this library in one process, on a GPU with Triton
             on_gpu = self.device.type == "cuda" and find_spec("triton") is not None
             self.fused = on_gpu and processes == 1 and isinstance(model, Network)
         if self.fused:
             fuse_blocks(self.model)
         self.steps_per_epoch = len(train) // self.batch
-        share = self.batch // processes
-        self.batches = make_batches(train, self.steps_per_epoch, share, self.device, stream=self.stream_data)
+        self.batches = Batches(train, self.steps_per_epoch, self.batch // processes, self.device)
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.position = 0, 0
         self.seconds, self.together = 0.0, 1
@@ -114,15 +112,7 @@ class Run:
         self.best: dict[str, Tensor] = {}
         self.best_error: float | None = None
         with self.on_stream():
-            self.step = TrainingStep(
-                self.model,
-                recipe,
-                self.batches,
-                self.batch,
-                self.device,
-                parallel=self.parallel,
-                fused=self.fused,
-            )
+            self.step = TrainingStep(self.model, recipe, self.batches, self.parallel, fused=self.fused)
             if self.device.type == "cuda" and processes == 1:
                 self.step.capture()
 
@@ -172,13 +162,9 @@ class Run:
 
     # --- checkpoints
 
-    @property
-    def checkpoint_path(self) -> Path | None:
-        return self.folder / "checkpoint.safetensors" if self.folder else None
-
     def save(self) -> None:
         """Writes a checkpoint, unless the loss is not finite: then the last one is kept."""
-        if self.checkpoint_path is None or not self.parallel.leads:
+        if self.folder is None or not self.parallel.leads:
             return
         self._synchronize()
         if int(self.step.first_bad) >= 0:
@@ -186,7 +172,7 @@ class Run:
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         tensors |= {f"best.{key}": value for key, value in self.best.items()}
         state = {"recipe": self.recipe.to_dict(), **{name: getattr(self, name) for name in _STATE}}
-        save_tensors(self.checkpoint_path, tensors, {"state": json.dumps(state)})
+        save_tensors(self.folder / CHECKPOINT, tensors, {"state": json.dumps(state)})
 
     def resume(self) -> bool:
         """Restores the checkpoint in `folder`; returns False if there is none.
@@ -194,24 +180,23 @@ class Run:
         Raises:
             InputError: The checkpoint is damaged, or of another recipe, seed or model.
         """
-        path = self.checkpoint_path
-        if path is None or not path.exists():
+        if self.folder is None or not (self.folder / CHECKPOINT).exists():
             return False
-        tensors, metadata = read_tensors(path, "checkpoint")
-        try:
-            state = json.loads(metadata["state"])
-        except (KeyError, json.JSONDecodeError) as error:
-            raise InputError(f"{path} is not a checkpoint: its metadata has no readable state") from error
-        saved = state["recipe"]
-        if (saved["name"], saved["seed"]) != (self.recipe.name, self.recipe.seed):
-            raise InputError(f"{path} belongs to {saved['name']} seed {saved['seed']}: choose another folder")
-        if saved != self.recipe.to_dict():
-            raise InputError(f"{path} has other settings of {self.recipe.name}: choose another folder")
-        best = {key for key in tensors if key.startswith("best.")}
-        self.best = {key.removeprefix("best."): tensors.pop(key).to(self.device) for key in best}
-        self.step.generator.set_state(tensors.pop("generator"))
-        with self.on_stream():
-            _restore(tensors, self.step.tensors(), path)
+        path = self.folder / CHECKPOINT
+        saved, metadata = read_tensors(path, "checkpoint")
+        state = json.loads(metadata["state"])
+        state["recipe"]["data"].pop("hold_out", None)  # a setting of earlier versions
+        if state["recipe"] != self.recipe.to_dict():
+            raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
+        best = [key for key in saved if key.startswith("best.")]
+        self.best = {key.removeprefix("best."): saved.pop(key).to(self.device) for key in best}
+        self.step.generator.set_state(saved.pop("generator"))
+        tensors = self.step.tensors()
+        if saved.keys() != tensors.keys() or any(saved[key].shape != tensors[key].shape for key in saved):
+            raise InputError(f"{path} is of another model: choose another folder")
+        with self.on_stream(), torch.no_grad():
+            for key, value in tensors.items():
+                value.copy_(saved[key])
         for name in _STATE:
             setattr(self, name, state[name])
         return True
@@ -342,15 +327,3 @@ def restored_settings() -> Iterator[None]:
         for (owner, name), value in zip(options, before, strict=True):
             setattr(owner, name, value)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-
-
-@torch.no_grad()
-def _restore(saved: dict[str, Tensor], tensors: dict[str, Tensor], path: Path) -> None:
-    """Copies the tensors of a checkpoint into those of a run, in place."""
-    unmatched = sorted(set(saved) ^ set(tensors))
-    if unmatched:
-        raise InputError(f"{path} is of another model or recipe: {unmatched[0]} is only in one of them")
-    for key, value in tensors.items():
-        if saved[key].shape != value.shape:
-            raise InputError(f"{path} is of another model: {key} has shape {tuple(saved[key].shape)}")
-        value.copy_(saved[key])

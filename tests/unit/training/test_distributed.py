@@ -11,31 +11,46 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ptn import InputError
-from ptn.training.distributed import SyncBatchNormCPU, synchronize_batch_norm
+from ptn.training.distributed import synchronize_batch_norm
 
 PROGRAM = """
     import sys, torch
     from pathlib import Path
     from safetensors.torch import save_file
+    from torch import nn
+    from ptn import create_model
     from ptn.data import Dataset, load_dataset
     from ptn.data.augment import AugmentSpec
     from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
     from ptn.training.distributed import join
     from ptn.training.fleet import train_fleet
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     digits = load_dataset("quickstart", "train")
     data = RunData(Dataset("digits", "train", digits.images[:160], digits.labels[:160], digits.classes))
     recipe = Recipe(
-        name="test/two", data=DataSpec("quickstart"), model=ModelSpec("ptn_s"), epochs=1, batch=32, dropout=0.2,
+        name="test/two", data=DataSpec("quickstart"), model=ModelSpec("ptn_s"), epochs=1, batch=32,
         optimizer=OptimizerSpec("sgd", lr=0.005), augment=AugmentSpec(rotation_deg=180.0), label_smoothing=0.1,
     )
-    target, budget = Path(sys.argv[1]), float(sys.argv[2])
-    parallel = join(torch.device("cpu"))
-    run = Run(recipe, data, torch.device("cpu"), target.parent, parallel=parallel)
+    model = create_model("ptn_s", image_size=digits.images.shape[-1], dropout=0.2)
+    for parent in list(model.modules()):  # on CPUs, each process normalizes by its own part of a batch
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(parent, name, nn.Identity())
+    target, budget, cpu = Path(sys.argv[1]), float(sys.argv[2]), torch.device("cpu")
+    parallel = join(cpu)
+    run = Run(recipe, data, cpu, target.parent, network=model, parallel=parallel)
     run.resume()
     outcome = train_fleet([run], budget_seconds=budget)
     if parallel.leads and outcome.done:
         save_file({k: v.contiguous() for k, v in run.finished_model().state_dict().items()}, target)
+    if parallel.world > 1 and outcome.done:  # with batch norms, all processes still have the same weights
+        normalized = Run(recipe, data, cpu, parallel=parallel)
+        assert train_fleet([normalized]).done
+        weight = next(normalized.model.parameters()).detach()
+        total = weight.clone()
+        torch.distributed.all_reduce(total)
+        assert torch.equal(total, parallel.world * weight)
     code = 0 if outcome.done and int(run.step.count) == 5 else 3
     parallel.end(code)
     sys.exit(code)
@@ -65,46 +80,27 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
     two = launch(tmp_path / "two", 2)
     assert one.keys() == two.keys()
     for key in one:  # after a few steps only: rounding differs, and training amplifies it
-        assert torch.allclose(one[key], two[key], rtol=2e-4, atol=1e-4), key
+        assert torch.allclose(one[key], two[key], rtol=2e-4, atol=1e-5), key
 
 
-@pytest.mark.parametrize(("device", "kind"), [("cpu", SyncBatchNormCPU), ("cuda", nn.SyncBatchNorm)])
-def test_synchronized_norms_keep_state_dict_parameters_and_outputs(device, kind):
+def test_synchronized_norms_keep_state_dict_parameters_and_outputs():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.BatchNorm2d(4)))
     model(torch.rand(8, 1, 6, 6))
     model.eval()
     x = torch.rand(2, 1, 6, 6)
     expected, keys, parameters = model(x), list(model.state_dict()), list(model.parameters())
-    synchronize_batch_norm(model, torch.device(device))
-    assert isinstance(model[1], kind)
-    assert isinstance(model[2][0], kind)
+    synchronize_batch_norm(model)
+    assert isinstance(model[1], nn.SyncBatchNorm)
+    assert isinstance(model[2][0], nn.SyncBatchNorm)
     assert sorted(model.state_dict()) == sorted(keys)
     assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
     assert torch.allclose(model(x), expected, atol=1e-6)
 
 
-def test_a_synchronized_norm_in_one_process_is_a_batch_norm():
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
-    try:
-        plain, synchronized = nn.BatchNorm2d(3).double(), SyncBatchNormCPU(nn.BatchNorm2d(3).double())
-        x = torch.rand(5, 3, 4, 4, dtype=torch.float64, requires_grad=True)
-        y = x.detach().clone().requires_grad_()
-        for norm, data in ((plain, x), (synchronized, y)):
-            (norm(data) * torch.arange(16.0).view(4, 4)).square().sum().backward()
-        assert torch.allclose(x.grad, y.grad)
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
-            assert torch.allclose(getattr(plain, name), getattr(synchronized, name))
-        inputs = torch.rand(3, 3, 2, 2, dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(synchronized, inputs)
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_subclasses_of_batch_norm_are_refused(device):
+def test_subclasses_of_batch_norm_are_refused():
     class NormAndReLU(nn.BatchNorm2d):
         def forward(self, x):
             return super().forward(x).relu()
 
     with pytest.raises(InputError, match=r"1 \(NormAndReLU\) cannot be synchronized"):
-        synchronize_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 1), NormAndReLU(2)), torch.device(device))
+        synchronize_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 1), NormAndReLU(2)))

@@ -7,7 +7,7 @@ from torch import nn
 
 import ptn
 from ptn.data import VoxelDataset
-from ptn.training import session
+from ptn.training import fitting
 
 
 def fit(model, *data, **options):
@@ -90,7 +90,7 @@ def test_an_interrupted_fit_keeps_its_weights_and_resumes(model, digits, tmp_pat
     expected = weights(model)
     model.load_state_dict(start)
 
-    class Interrupted(session.Run):
+    class Interrupted(fitting.Run):
         def steps(self):
             for count, _ in enumerate(super().steps(), start=1):
                 if count == 6:
@@ -99,7 +99,7 @@ def test_an_interrupted_fit_keeps_its_weights_and_resumes(model, digits, tmp_pat
                 yield
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "Run", Interrupted)
+        patch.setattr(fitting, "Run", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit(model, digits.train, epochs=3, folder=tmp_path)
     assert different(weights(model), start)

@@ -1,4 +1,4 @@
-"""Progress of a session: plain lines in a log, live lines on a terminal, TensorBoard."""
+"""Progress of a session: plain lines in a log, live lines on a terminal."""
 
 import io
 from dataclasses import replace
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ptn.training import Run
 from ptn.training.fleet import train_fleet
-from ptn.training.progress import LiveReporter, PlainReporter, TensorBoardReporter, advice, summarize
+from ptn.training.progress import LiveReporter, PlainReporter, advice, summarize
 from ptn.training.session import make_record
 
 
@@ -23,7 +23,7 @@ def train(run, reporter):
     run.on_epoch = reporter.epoch
     reporter.begin(run)
     train_fleet([run])
-    record = replace(make_record(run), test_error=12.5, status="done")
+    record = replace(make_record(run, {}), test_error=12.5, status="done")
     reporter.done(run, [record])
     reporter.close()
     return record
@@ -58,16 +58,3 @@ def test_live_lines_end_with_the_result_and_a_visible_cursor(run, interrupted):
         train(run, reporter)
         assert "% error" in terminal.getvalue()
     assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
-
-
-def test_tensorboard_gets_scalars_of_every_epoch(run, tmp_path):
-    pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'ptn[tensorboard]'")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run.folder = tmp_path
-    train(run, TensorBoardReporter(PlainReporter()))
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert set(events.Tags()["scalars"]) == {"loss", "train_error", "lr", "test_error/1_rotations"}
-    losses = [event.value for event in events.Scalars("loss")]
-    assert losses == pytest.approx([epoch["loss"] for epoch in run.history])

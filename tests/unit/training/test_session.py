@@ -1,4 +1,4 @@
-"""Sessions: splits held out, weights and records written, interrupted runs resumed, finished ones kept."""
+"""Sessions: weights and records written, interrupted runs resumed, finished ones kept."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from ptn.evaluation import evaluate
 from ptn.training import EvaluationSpec, SessionOptions, session, train_recipes, with_seeds
 from ptn.training.progress import PlainReporter
 from ptn.training.records import read_records
-from ptn.training.session import load_split, run_folder
+from ptn.training.session import run_folder
 
 
 @pytest.fixture
@@ -38,23 +38,6 @@ def train(recipes, folder, **options):
     return train_recipes(recipes, SessionOptions(folder=folder, **options), PlainReporter())
 
 
-@pytest.mark.parametrize("splits", [("mnist-r", "train"), ("rotmnist", "train+valid")])
-def test_samples_held_out_are_drawn_by_the_seed_and_not_trained_on(requested, quick, splits):
-    spec = replace(quick.data, name=splits[0], train=splits[1], hold_out=15, test="valid")
-    held_out = {}
-    for seed in (0, 1):
-        kept, held_out[seed] = (load_split(spec, s, seed=seed).meta["index"] for s in (splits[1], "valid"))
-        assert (len(kept), len(held_out[seed])) == (113, 15)
-        assert len(torch.cat((kept, held_out[seed])).unique()) == 128
-    assert not torch.equal(held_out[0], held_out[1])
-    assert {split for _, split in requested} == {splits[1]}  # neither the test nor another validation set
-
-
-def test_nothing_is_held_out_where_there_is_a_validation_set(requested, quick):
-    with pytest.raises(InputError, match="sim2mnist has a validation set of its own"):
-        load_split(replace(quick.data, name="sim2mnist", hold_out=15), "train")
-
-
 def test_one_training_gives_a_record_for_each_evaluation(requested, quick, digits, tmp_path, capsys):
     evaluations = (
         EvaluationSpec("a.single"),
@@ -77,7 +60,6 @@ def test_one_training_gives_a_record_for_each_evaluation(requested, quick, digit
     tta = [(record.id, record.rotations, record.origins) for record in records]
     assert tta == [("a.single", 1, 1), ("a.rotated", 2, 1), ("a.origins", 1, 5), ("b.same", 1, 1)]
     assert [record.metrics["extra"] for record in records] == [1, 2, 1, 1]
-    assert len(calls) == 3  # once for each kind of test-time augmentation
 
     model = load_model(folder)
     for record in records:
@@ -104,7 +86,7 @@ def test_a_finished_run_is_neither_repeated_nor_overwritten(finished, tmp_path):
     recipe, path = finished
     weights, content = path.with_name("weights.safetensors"), path.read_bytes()
     before = weights.read_bytes()
-    with pytest.raises(InputError, match="a finished run: keep it with --resume"):
+    with pytest.raises(InputError, match="keep or continue it with --resume"):
         train([recipe], tmp_path / "runs")
     for change in ({"epochs": 2}, {"evaluations": (EvaluationSpec("a.rotated", rotations=2),)}):
         with pytest.raises(InputError, match="other settings"):
@@ -136,7 +118,7 @@ def test_an_interrupted_session_resumes(requested, quick, tmp_path):
     outcome = train([quick], tmp_path, budget_seconds=0)
     assert outcome.reason is not None
     assert [path.name for path in run_folder(quick, tmp_path).iterdir()] == ["checkpoint.safetensors"]
-    with pytest.raises(InputError, match="a run: continue with --resume"):
+    with pytest.raises(InputError, match="continue it with --resume"):
         train([quick], tmp_path)
     assert len(train([quick], tmp_path, resume=True).done) == 1
 
@@ -152,7 +134,6 @@ def test_a_failed_run_is_recorded_with_its_reason(requested, quick, tmp_path):
 @pytest.mark.parametrize(
     ("recipes", "message"),
     [
-        (lambda recipe: [], "no recipe"),
         (lambda recipe: [recipe, recipe], "same name and seed"),
         (lambda recipe: [recipe, replace(recipe, seed=1, precision="bf16")], "different precision"),
     ],

@@ -9,15 +9,7 @@ import torch
 import ptn
 from ptn.data import VoxelDataset
 from ptn.training import OptimizerSpec, Run, ScheduleSpec
-from ptn.training.step import (
-    Resident,
-    Streamed,
-    compiled,
-    epoch_order,
-    learning_rates,
-    make_optimizer,
-    tally,
-)
+from ptn.training.step import Batches, compiled, epoch_order, learning_rates, make_optimizer, tally
 
 CPU = torch.device("cpu")
 
@@ -37,15 +29,13 @@ def make_voxels(count, channels=2, size=8):
     return VoxelDataset("shapes", "train", packed, size, torch.arange(count) % 2, ("thin", "thick"))
 
 
-@pytest.mark.parametrize("kind", [Resident, Streamed])
 @pytest.mark.parametrize("voxels", [False, True])
-def test_batches_are_the_samples_of_the_order_as_floats(digits, kind, voxels):
+def test_batches_are_the_samples_of_the_order_as_floats(digits, voxels):
     data = make_voxels(12) if voxels else digits.train
     order = epoch_order(12, 4, seed=0, epoch=0)
-    batches = kind(data, 3, 4, CPU)
+    batches = Batches(data, 3, 4, CPU)
     batches.start(order, 1)
     for step in (1, 2):
-        batches.prepare()
         images, labels = batches.load()
         assert images.shape[1:] == batches.shape
         assert torch.equal(images, data.images[order[step]].float() / (1 if voxels else 255))

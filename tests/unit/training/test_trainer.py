@@ -77,14 +77,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(reference, recipe, digits, tm
     assert resumed.history == reference.history
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_streamed_batches_give_the_same_weights(reference, recipe, digits, workers):
-    run = Run(recipe, digits, CPU, stream_data=True)
-    run.batches.workers = workers
-    train_fleet([run])
-    assert different(state(run), state(reference)) == []
-
-
 def test_steps_before_the_first_epoch_are_undone_by_restoring_the_state(reference, recipe, digits):
     """The capture of a CUDA graph runs the step more often than an epoch has steps."""
     run = Run(recipe, digits, CPU)
@@ -189,11 +181,8 @@ def test_a_stop_after_a_nan_loss_keeps_the_last_good_checkpoint(recipe, digits, 
 def test_a_checkpoint_of_another_run_is_refused(recipe, digits, tmp_path):
     Run(recipe, digits, CPU, tmp_path).save()
     assert not Run(recipe, digits, CPU, tmp_path / "empty").resume()
-    for other, message in (
-        (replace(recipe, seed=5), "belongs to test/ptn_s seed 0"),
-        (replace(recipe, dropout=0.1), "other settings"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for other in (replace(recipe, seed=5), replace(recipe, dropout=0.1)):
+        with pytest.raises(InputError, match="another recipe, seed or settings"):
             Run(other, digits, CPU, tmp_path).resume()
     with pytest.raises(InputError, match="another model"):
         Run(recipe, digits, CPU, tmp_path, network=create_model("ccnn_s", image_size=20)).resume()
