@@ -1,7 +1,6 @@
 """Convolutions that wrap around the angle, blocks of them, and layers that are random in training."""
 
 import math
-from abc import ABC, abstractmethod
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -22,21 +21,14 @@ class _Wrapping:
     padding: str | tuple[int, ...]
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | None = None,
-        **options: Any,
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, **options: Any
     ) -> None:
-        if "padding_mode" in options:
-            raise InputError("padding_mode is fixed: circular along the angle, zeros along the other axes")
+        if options.keys() & {"padding", "padding_mode"}:
+            raise InputError("the padding is fixed: circular along the angle, zeros along the other axes")
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[call-arg]
-        kernel: tuple[int, ...] = self.kernel_size  # type: ignore[attr-defined]
-        dilation: tuple[int, ...] = self.dilation  # type: ignore[attr-defined]
-        angle, *others = _margins(padding, kernel, dilation)
-        self.wrapped = angle
+        windows = zip(self.kernel_size, self.dilation, strict=True)  # type: ignore[attr-defined]
+        totals = [dilation * (kernel - 1) for kernel, dilation in windows]
+        self.wrapped, *others = [(total // 2, total - total // 2) for total in totals]
         # The convolution adds symmetric zeros without a copy; only an even kernel needs F.pad.
         symmetric = all(before == after for before, after in others)
         self.padding = (0, *(before if symmetric else 0 for before, _ in others))
@@ -48,16 +40,13 @@ class _Wrapping:
         x = wrap_angle(x, self.wrapped)
         return super().forward(F.pad(x, self.zeros) if self.zeros else x)  # type: ignore[misc]
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, wrapped={self.wrapped}"  # type: ignore[misc]
-
 
 class WrapConv2d(_Wrapping, nn.Conv2d):
     """Convolution over polar images: circular along the angle, zero-padded along the radius.
 
     (N, in, angles, radii) -> (N, out, angles', radii'). Equivariant to rolling the input by any number of rows that
-    is a multiple of the angular stride, if the stride divides the number of angles. The state dict is that of
-    `nn.Conv2d`. `padding=None` keeps the size at stride 1 for any kernel size, even or odd.
+    is a multiple of the angular stride, if the stride divides the number of angles. The size is kept at stride 1.
+    The state dict and the options are those of `nn.Conv2d`, except for the padding, which is fixed.
     """
 
 
@@ -68,17 +57,9 @@ class WrapConv3d(_Wrapping, nn.Conv3d):
     """
 
 
-def _margins(
-    padding: Size | None, kernel: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[tuple[int, int], ...]:
-    """Padding before and after along each axis."""
-    if padding is None:
-        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        return tuple((total // 2, total - total // 2) for total in totals)
-    amounts = (padding,) * len(kernel) if isinstance(padding, int) else padding
-    if not isinstance(amounts, tuple) or len(amounts) != len(kernel):
-        raise InputError(f"padding must be a number or {len(kernel)} numbers; got {padding!r}")
-    return tuple((amount, amount) for amount in amounts)
+_PLAIN: dict[int, Any] = {2: nn.Conv2d, 3: nn.Conv3d}
+_WRAPPING: dict[int, Any] = {2: WrapConv2d, 3: WrapConv3d}
+_NORM: dict[int, Any] = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 def make_conv(
@@ -96,19 +77,13 @@ def make_conv(
         raise InputError(f"kernel must be an odd number of at least 1; got {kernel}")
     conv: nn.Conv2d | nn.Conv3d
     if wrap:
-        wrapped = WrapConv2d if dims == 2 else WrapConv3d
-        conv = wrapped(in_channels, out_channels, kernel, stride, bias=bias)
+        conv = _WRAPPING[dims](in_channels, out_channels, kernel, stride, bias=bias)
     else:
-        plain: Any = nn.Conv2d if dims == 2 else nn.Conv3d
-        conv = plain(in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=bias)
+        conv = _PLAIN[dims](in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=bias)
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
     if conv.bias is not None:
         nn.init.zeros_(conv.bias)
     return conv
-
-
-def _make_norm(channels: int, dims: Dims) -> nn.BatchNorm2d | nn.BatchNorm3d:
-    return nn.BatchNorm2d(channels) if dims == 2 else nn.BatchNorm3d(channels)
 
 
 def mean_response(conv: nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
@@ -149,7 +124,7 @@ class ConvBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.conv = make_conv(in_channels, out_channels, kernel=kernel, stride=stride, wrap=wrap, dims=dims)
-        self.norm = _make_norm(out_channels, dims)
+        self.norm = _NORM[dims](out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)))
@@ -165,9 +140,9 @@ class ResidualBlock(nn.Module):
         self.stride = stride
         self.extra_channels = out_channels - in_channels
         self.conv1 = make_conv(in_channels, out_channels, stride=stride, wrap=wrap, dims=dims, bias=False)
-        self.norm1 = _make_norm(out_channels, dims)
+        self.norm1 = _NORM[dims](out_channels)
         self.conv2 = make_conv(out_channels, out_channels, wrap=wrap, dims=dims, bias=False)
-        self.norm2 = _make_norm(out_channels, dims)
+        self.norm2 = _NORM[dims](out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         dims = x.dim() - 2
@@ -196,42 +171,36 @@ class Blocks(nn.Sequential):
         return x
 
 
-def fuse_blocks(model: nn.Module, fused: bool = True) -> None:
+def fuse_blocks(model: nn.Module) -> None:
     """Runs every `Blocks` of `model` as a few Triton kernels on a GPU; outputs are equal up to rounding.
-
-    Args:
-        fused: False undoes it.
 
     Raises:
         InputError: Triton is not installed.
     """
-    if fused and find_spec("triton") is None:
+    if find_spec("triton") is None:
         raise InputError("fused blocks need Triton, which comes with torch for GPUs: pip install triton")
+    from . import fused_ops
+
     for module in model.modules():
         if isinstance(module, Blocks):
-            module.fused = fused and _can_fuse(module)
+            module.fused = fused_ops.can_fuse(module)
 
 
-def _can_fuse(blocks: Blocks) -> bool:
-    from . import fused_ops  # needs Triton
-
-    return fused_ops.can_fuse(blocks)
-
-
-class RandomLayer(nn.Module, ABC):
-    """A layer that uses uniform random numbers for each sample in training.
+class RandomLayer(nn.Module):
+    """A layer that uses `numbers` uniform random numbers for each sample in training.
 
     They come from torch's global generator unless `noise` is set. The trainer sets it before each step, so that
     runs in one process, in a captured graph or over several processes have random numbers of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: int) -> None:
         super().__init__()
+        self.numbers = numbers
         self.noise: Tensor | None = None
 
-    @abstractmethod
     def noise_shape(self, count: int) -> tuple[int, ...]:
-        """Shape of the random numbers for `count` samples, samples first."""
+        """Shape of the random numbers for `count` samples."""
+        return (count, self.numbers)
 
     def uniform(self, count: int, device: torch.device) -> Tensor:
         """Returns random numbers in [0, 1) for `count` samples."""
@@ -249,14 +218,10 @@ class ChannelDropout(RandomLayer):
     """Drops whole feature maps in training, each with probability `rate`, and scales the others by 1/(1 - rate)."""
 
     def __init__(self, channels: int, rate: float) -> None:
-        super().__init__()
+        super().__init__(channels)
         if not 0 <= rate < 1:
             raise InputError(f"dropout must be at least 0 and less than 1; got {rate}")
-        self.channels = channels
         self.rate = rate
-
-    def noise_shape(self, count: int) -> tuple[int, ...]:
-        return (count, self.channels)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:

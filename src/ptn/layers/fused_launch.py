@@ -5,7 +5,7 @@ Maps are (N, …, C) tensors, of images with two spatial axes or of volumes with
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ from . import fused_kernels as kernels
 
 Tensors = Sequence[Tensor]
 Ints = Sequence[int]
-Shortcut = tuple[Tensor, dict[str, int]]
+Options = dict[str, int]
+Shortcut = tuple[Tensor, Options]
 """Maps to add before a ReLU, and the constants of `apply_norm` for them."""
 
 # elements per program of elementwise kernels
@@ -148,11 +149,12 @@ _NO_SHORTCUT = {"CX": 0, "HX": 1, "WX": 1, "STRIDE": 1, "PYX": 0, "PXX": 0}
 def apply_norm(y: Tensor, norm: Tensor | None, following: Layer | None, shortcut: Shortcut | None = None) -> Tensor:
     """The ReLU of norm(y) plus `shortcut`, or y without a norm, with the padding of the `following` convolution."""
     padding = following.padding if following else (0,) * (y.dim() - 2)
-    z = _new_padded(y, padding)
+    z, shape = _new_padded(y, padding)
     x, constants = shortcut or (y, _NO_SHORTCUT)
-    kernels.apply_norm[_programs(z)](
-        y, y if norm is None else norm, x, z, _pixels(z), **_shape(y, padding),
-        WRAP=following is not None and following.wrap, NORMALIZE=norm is not None, **constants, **_tile(z),
+    tile, programs = _tile(z)
+    kernels.apply_norm[(programs,)](
+        y, y if norm is None else norm, x, z, _pixels(z), **shape,
+        WRAP=following is not None and following.wrap, NORMALIZE=norm is not None, **constants, **tile,
     )  # fmt: skip
     return z
 
@@ -161,23 +163,21 @@ def convolve(layer: Layer, x: Tensor, *, with_sums: bool) -> tuple[Tensor, Sums 
     """The convolution of a padded input, and the sums that batch norm needs."""
     if layer.is_volume:
         y = channels_last(torch.ops.aten.convolution(x.movedim(-1, 1), *layer.volume_options))
-        return y, sum_channels(y) if with_sums else None
+        if not with_sums:
+            return y, None
+        tile, programs = _sum_tile(y)
+        sums = _new_sums(y, programs)
+        kernels.sum_channels[(programs,)](y, sums, _pixels(y), C=y.shape[-1], **tile)
+        return y, Sums(sums, tile["STEPS"] * tile["BLOCK_M"])
     y = x.new_empty(x.shape[0], *layer.out_size, layer.channels)
     tile = _conv_tile(layer.kernel[1] * layer.in_channels, layer.channels, _pixels(y), y.dtype)
-    programs = triton.cdiv(_pixels(y), tile.pixels)
+    programs = triton.cdiv(_pixels(y), tile["BLOCK_M"])
     sums = _new_sums(y, programs)
     kernels.conv_forward[(programs,)](
         x, layer.weight, y, sums, _pixels(y), **layer.constants, H=x.shape[1], W=x.shape[2],
-        **tile.options, SUMS=with_sums, BLOCK_N=_width(layer.channels),
+        **tile, SUMS=with_sums, BLOCK_N=_width(layer.channels),
     )  # fmt: skip
-    return y, Sums(sums, tile.pixels) if with_sums else None
-
-
-def sum_channels(y: Tensor) -> Sums:
-    tile, programs = _sum_tile(y)
-    sums = _new_sums(y, programs)
-    kernels.sum_channels[(programs,)](y, sums, _pixels(y), C=y.shape[-1], **tile)
-    return Sums(sums, tile["STEPS"] * tile["BLOCK_M"])
+    return y, Sums(sums, tile["BLOCK_M"]) if with_sums else None
 
 
 def batch_norm(y: Tensor, sums: Sums, scale: Tensor, offset: Tensor, eps: float) -> Tensor:
@@ -220,12 +220,11 @@ def norm_backward(norm: Tensor, du: Tensor, sums: Tensor) -> Tensor:
 
 def output_gradient(layer: Layer, du: Tensor, y: Tensor, norm: Tensor, dnorm: Tensor) -> Tensor:
     """The gradient of a convolution's output y from that of norm(y), padded for `conv_backward_input`."""
-    padding = layer.gradient_padding
-    dy = _new_padded(y, padding)
-    kernels.output_gradient[_programs(dy)](
-        du, y, norm, dnorm, dy, _pixels(dy), **_shape(y, padding), WRAP=layer.wrap and not layer.is_uneven,
-        **_tile(dy),
-    )  # fmt: skip
+    dy, shape = _new_padded(y, layer.gradient_padding)
+    tile, programs = _tile(dy)
+    kernels.output_gradient[(programs,)](
+        du, y, norm, dnorm, dy, _pixels(dy), **shape, WRAP=layer.wrap and not layer.is_uneven, **tile
+    )
     return dy
 
 
@@ -240,18 +239,17 @@ def input_gradient(
     offsets = layer.stride[0] * layer.stride[1]
     pixels = dy.shape[0] * math.prod(layer.out_size)
     tile = _conv_tile(layer.channels, layer.in_channels, pixels * offsets, dy.dtype)
-    programs = triton.cdiv(pixels, tile.pixels)
+    programs = triton.cdiv(pixels, tile["BLOCK_M"])
     dx = dy.new_empty(dy.shape[0], *layer.size, layer.in_channels)
     sums = _new_sums(dx, programs * offsets)
-    padding, gradient_padding = layer.padding, layer.gradient_padding
+    (rows, columns), (grad_rows, grad_columns) = layer.padding, layer.gradient_padding
     kernels.conv_backward_input[(programs, offsets)](
         dy, layer.weight, dy if shortcut is None else shortcut,
         x, relu.y if relu else x, relu.norm if relu else sums, dx, sums, pixels,
-        **layer.constants, H=layer.size[0], W=layer.size[1], PY=padding[0], PX=padding[1],
-        DPY=gradient_padding[0], DPX=gradient_padding[1], PERIODS=3 if layer.is_uneven else 1, **tile.options,
-        SHORTCUT=0 if shortcut is None else shortcut.shape[-1],
+        **layer.constants, H=layer.size[0], W=layer.size[1], PY=rows, PX=columns, DPY=grad_rows, DPX=grad_columns,
+        PERIODS=3 if layer.is_uneven else 1, SHORTCUT=0 if shortcut is None else shortcut.shape[-1],
         CHAINED=relu is not None, JOINED=relu is not None and relu.joined is not None,
-        BLOCK_N=_width(layer.in_channels),
+        **tile, BLOCK_N=_width(layer.in_channels),
     )  # fmt: skip
     return dx, sums
 
@@ -296,20 +294,20 @@ class WeightGradients:
         self.pixels = [count * math.prod(layer.out_size) for layer in layers]
         self.tiles = [_weight_tile(layer, pixels) for layer, pixels in zip(layers, self.pixels, strict=True)]
         self.sizes = tuple(layer.weight.numel() for layer in layers)
-        self.splits = tuple(tile.splits for tile in self.tiles)
+        self.splits = tuple(splits for _, splits in self.tiles)
         parts = [splits * size for splits, size in zip(self.splits, self.sizes, strict=True)]
         self.partial = like.new_empty(sum(parts))
         self.parts = self.partial.split(parts)
 
     def launch(self, index: int, dy: Tensor, x: Tensor) -> None:
         """Computes the gradient of one layer's weights."""
-        layer, tile, pixels = self.layers[index], self.tiles[index], self.pixels[index]
-        padding = layer.gradient_padding
-        chunks = triton.cdiv(layer.kernel[1] * layer.in_channels, tile.depth)
-        kernels.conv_backward_weight[(tile.splits, layer.kernel[0], chunks)](
+        layer, (tile, splits), pixels = self.layers[index], self.tiles[index], self.pixels[index]
+        rows, columns = layer.gradient_padding
+        chunks = triton.cdiv(layer.kernel[1] * layer.in_channels, tile["BLOCK_K"])
+        kernels.conv_backward_weight[(splits, layer.kernel[0], chunks)](
             x, dy, self.parts[index], pixels,
-            **layer.constants, H=x.shape[1], W=x.shape[2], DPY=padding[0], DPX=padding[1], **tile.options,
-            STEPS=triton.cdiv(pixels, tile.splits * tile.pixels), BLOCK_N=_width(layer.channels),
+            **layer.constants, H=x.shape[1], W=x.shape[2], DPY=rows, DPX=columns, **tile,
+            STEPS=triton.cdiv(pixels, splits * tile["BLOCK_M"]), BLOCK_N=_width(layer.channels),
         )  # fmt: skip
 
     def set(self, index: int, dweight: Tensor) -> None:
@@ -346,48 +344,35 @@ def weight_places(sizes: Sequence[int]) -> tuple[list[int], int]:
     return ends[:-1], ends[-1]
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """Tile of a convolution: pixels and products per step, warps and pipeline stages; `splits` for weights."""
-
-    pixels: int
-    depth: int
-    warps: int = 4
-    stages: int = 3
-    splits: int = 1
-
-    @property
-    def options(self) -> dict[str, int]:
-        return {"BLOCK_M": self.pixels, "BLOCK_K": self.depth, "num_warps": self.warps, "num_stages": self.stages}
-
-
-def _conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> _Tile:
+def _conv_tile(products: int, channels: int, pixels: int, dtype: torch.dtype) -> Options:
     """The tile of a convolution, or its transpose, that sums `products` into `channels` for each of `pixels`."""
     depth = min((16, 32, 64), key=lambda tile: triton.cdiv(products, tile) * (tile + 8))
     if channels > 64:
-        return _fit(_Tile(64, depth), dtype)
+        return _fit(64, depth, 3, dtype)
     stages = 2 if products <= depth == 64 and channels <= 32 else 3
-    return _fit(_Tile(256 if channels <= 16 and pixels >= _MANY_PIXELS else 128, depth, stages=stages), dtype)
+    return _fit(256 if channels <= 16 and pixels >= _MANY_PIXELS else 128, depth, stages, dtype)
 
 
-def _weight_tile(layer: Layer, pixels: int) -> _Tile:
-    """The tile of the gradient of one row of a kernel over `pixels`.
+def _weight_tile(layer: Layer, pixels: int) -> tuple[Options, int]:
+    """The tile of the gradient of one row of a kernel over `pixels`, and the number of splits.
 
     Splits have to be summed, so there are only as many as several runs at once need; a single run on small images
     leaves part of a GPU idle.
     """
     if layer.is_volume:
-        return _Tile(1, 1)
+        return {}, 1
     depth = min(128 if layer.channels <= 32 else 64, _width(layer.kernel[1] * layer.in_channels))
-    tile = _fit(_Tile(128 if depth == 16 else 64, depth), layer.weight.dtype)
+    tile = _fit(128 if depth == 16 else 64, depth, 3, layer.weight.dtype)
     splits = triton.next_power_of_2(int(pixels**0.5 / 7) or 1)
-    steps = triton.cdiv(pixels, splits * tile.pixels)
-    return replace(tile, splits=triton.cdiv(pixels, tile.pixels * steps))
+    steps = triton.cdiv(pixels, splits * tile["BLOCK_M"])
+    return tile, triton.cdiv(pixels, tile["BLOCK_M"] * steps)
 
 
-def _fit(tile: _Tile, dtype: torch.dtype) -> _Tile:
+def _fit(pixels: int, depth: int, stages: int, dtype: torch.dtype) -> Options:
     """A tile for two-byte values, adapted to `dtype`: half the pixels for four bytes."""
-    return tile if dtype.itemsize == 2 else replace(tile, pixels=max(32, tile.pixels // 2), stages=2)
+    if dtype.itemsize != 2:
+        pixels, stages = max(32, pixels // 2), 2
+    return {"BLOCK_M": pixels, "BLOCK_K": depth, "num_warps": 4, "num_stages": stages}
 
 
 def _width(channels: int, least: int = 16) -> int:
@@ -395,23 +380,21 @@ def _width(channels: int, least: int = 16) -> int:
     return max(least, triton.next_power_of_2(channels))
 
 
-def _tile(maps: Tensor) -> dict[str, int]:
+def _tile(maps: Tensor, elements: int = _ELEMENTS) -> tuple[Options, int]:
+    """The tile of elementwise kernels, and the number of programs."""
     width = _width(maps.shape[-1], least=1)
-    return {"BLOCK_M": max(1, _ELEMENTS // width), "BLOCK_N": width}
+    pixels = max(1, elements // width)
+    return {"BLOCK_M": pixels, "BLOCK_N": width}, triton.cdiv(_pixels(maps), pixels)
 
 
-def _programs(maps: Tensor) -> tuple[int]:
-    return (triton.cdiv(_pixels(maps), _tile(maps)["BLOCK_M"]),)
-
-
-def _sum_tile(maps: Tensor) -> tuple[dict[str, int], int]:
+def _sum_tile(maps: Tensor) -> tuple[Options, int]:
     """The tile of kernels that sum over pixels, and the number of programs; several steps each for volumes."""
     if maps.dim() == 4:
-        return {"STEPS": 1, **_tile(maps)}, _programs(maps)[0]
-    width = _width(maps.shape[-1], least=1)
-    pixels = max(1, _VOLUME_ELEMENTS // width)
-    steps = triton.cdiv(_pixels(maps), pixels * _VOLUME_PROGRAMS)
-    return {"STEPS": steps, "BLOCK_M": pixels, "BLOCK_N": width}, triton.cdiv(_pixels(maps), pixels * steps)
+        tile, programs = _tile(maps)
+        return {"STEPS": 1, **tile}, programs
+    tile, programs = _tile(maps, _VOLUME_ELEMENTS)
+    steps = triton.cdiv(programs, _VOLUME_PROGRAMS)
+    return {"STEPS": steps, **tile}, triton.cdiv(programs, steps)
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -419,19 +402,16 @@ def channels_last(x: Tensor) -> Tensor:
     return x.movedim(1, -1).contiguous()
 
 
+def _new_padded(maps: Tensor, padding: tuple[int, ...]) -> tuple[Tensor, Options]:
+    """Memory for padded (N, …, C) maps, and the constants of the maps, with all axes but the first merged."""
+    count, *size, channels = maps.shape
+    padded = maps.new_empty(count, *(n + 2 * p for n, p in zip(size, padding, strict=True)), channels)
+    merged = {"H": size[0], "W": math.prod(size[1:]), "PY": padding[0], "PX": padding[1]}
+    return padded, {"C": channels, **merged}
+
+
 def _pixels(maps: Tensor) -> int:
     return maps.numel() // maps.shape[-1]
-
-
-def _shape(maps: Tensor, padding: tuple[int, ...]) -> dict[str, int]:
-    """The constants of (N, …, C) maps as passed to kernels, with all axes but the first merged."""
-    _, height, *others, channels = maps.shape
-    return {"C": channels, "H": height, "W": math.prod(others), "PY": padding[0], "PX": padding[1]}
-
-
-def _new_padded(maps: Tensor, padding: tuple[int, ...]) -> Tensor:
-    count, *size, channels = maps.shape
-    return maps.new_empty(count, *(n + 2 * p for n, p in zip(size, padding, strict=True)), channels)
 
 
 def _new_sums(maps: Tensor, programs: int) -> Tensor:

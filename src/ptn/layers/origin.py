@@ -28,15 +28,10 @@ class Location(NamedTuple):
 def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
     """Returns the weights (N, h, w) of a raw heatmap (N, h, w) or (N, 1, h, w), in float32 or float64."""
     check_choice("heatmap", activation, HEATMAP_ACTIVATIONS)
-    if not isinstance(heatmap, Tensor):
-        raise InputError(f"expected a heatmap tensor (N, h, w) or (N, 1, h, w); got {type(heatmap).__name__}")
     if heatmap.dim() == 4 and heatmap.shape[1] == 1:
         heatmap = heatmap[:, 0]
-    if heatmap.dim() != 3 or not heatmap.is_floating_point():
-        raise InputError(
-            f"expected a floating-point heatmap (N, h, w) or (N, 1, h, w); "
-            f"got {heatmap.dtype} {tuple(heatmap.shape)}"
-        )
+    if heatmap.dim() != 3:
+        raise InputError(f"expected a heatmap (N, h, w) or (N, 1, h, w); got shape {tuple(heatmap.shape)}")
     values = heatmap if heatmap.dtype == torch.float64 else heatmap.float()
     return F.softplus(values) if activation == "softplus" else values
 
@@ -113,12 +108,7 @@ class OriginPredictor(nn.Module):
     """
 
     def __init__(
-        self,
-        body: nn.Module,
-        channels: int,
-        *,
-        heatmap: HeatmapActivation = "softplus",
-        origin_turns: int = 1,
+        self, body: nn.Module, channels: int, *, heatmap: HeatmapActivation = "softplus", origin_turns: int = 1
     ) -> None:
         super().__init__()
         check_choice("heatmap", heatmap, HEATMAP_ACTIVATIONS)
@@ -144,9 +134,6 @@ class OriginPredictor(nn.Module):
         rotated = torch.cat([x.rot90(turns, (2, 3)) for turns in range(4)])
         heatmaps = self._heatmap(rotated).unflatten(0, (4, x.shape[0]))
         return torch.stack([part.rot90(-turns, (1, 2)) for turns, part in enumerate(heatmaps)]).mean(dim=0)
-
-    def extra_repr(self) -> str:
-        return f"heatmap={self.heatmap!r}, origin_turns={self.origin_turns}"
 
 
 def halvings(image_size: tuple[int, int]) -> int:
@@ -178,13 +165,10 @@ class OriginJitter(RandomLayer):
     """Adds uniform noise of up to `amount_px` pixels along x and y to each origin, in training only."""
 
     def __init__(self, amount_px: float) -> None:
-        super().__init__()
+        super().__init__(2)
         if not amount_px >= 0:
             raise InputError(f"origin_jitter_px must be at least 0; got {amount_px}")
         self.amount_px = amount_px
-
-    def noise_shape(self, count: int) -> tuple[int, ...]:
-        return (count, 2)
 
     def forward(self, origin: Tensor, size: tuple[int, int]) -> Tensor:
         if not self.training or self.amount_px == 0:
@@ -193,6 +177,3 @@ class OriginJitter(RandomLayer):
         x, y = (2 * self.uniform(origin.shape[0], origin.device) - 1).to(origin.dtype).unbind(dim=1)
         step = torch.stack((x * (2 * self.amount_px / width), y * (2 * self.amount_px / height)), dim=1)
         return origin + step
-
-    def extra_repr(self) -> str:
-        return f"amount_px={self.amount_px}"

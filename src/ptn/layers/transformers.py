@@ -5,14 +5,13 @@ image. `forward` does both.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, check_choice
 from ..geometry import (
-    Law,
     Mode,
     PaddingMode,
     PolarGrid,
@@ -41,14 +40,11 @@ class PolarTransformer(nn.Module):
     Args:
         grid: the angles and radii to sample.
         predictor: predicts the origin of each image.
-        origin: "center" or "learned"; by default "learned" with a predictor and "center" without.
-        in_chans: channels of the images; only with `origin="learned"` and without a predictor.
+        origin: without a predictor: "center", or "learned" with the default predictor.
+        in_chans: channels of the images, for the default predictor.
         origin_jitter_px: in training, moves each origin by up to this many pixels along x and y.
         mode: interpolation, as in `polar_sample`.
         padding_mode: values outside the image, as in `polar_sample`.
-
-    Raises:
-        InputError: `origin`, `predictor` and `in_chans` contradict each other.
     """
 
     def __init__(
@@ -56,7 +52,7 @@ class PolarTransformer(nn.Module):
         grid: PolarGrid,
         predictor: OriginPredictor | None = None,
         *,
-        origin: Origin | None = None,
+        origin: Origin = "center",
         in_chans: int | None = None,
         origin_jitter_px: float = 0.0,
         mode: Mode = "bilinear",
@@ -64,8 +60,13 @@ class PolarTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
+        check_choice("origin", origin, ("center", "learned"))
+        if predictor is None and origin == "learned":
+            if in_chans is None:
+                raise InputError('origin="learned" needs a predictor, or in_chans=... for the default predictor')
+            predictor = default_predictor(in_chans)
         self.grid = grid
-        self.predictor = _choose_predictor(predictor, origin, in_chans)
+        self.predictor = predictor
         self.jitter = OriginJitter(origin_jitter_px)
         self.mode: Mode = mode
         self.padding_mode: PaddingMode = padding_mode
@@ -99,23 +100,6 @@ class PolarTransformer(nn.Module):
         return f"{self.grid}, origin={origin!r}, mode={self.mode!r}, padding_mode={self.padding_mode!r}"
 
 
-def _choose_predictor(
-    predictor: OriginPredictor | None, origin: Origin | None, in_chans: int | None
-) -> OriginPredictor | None:
-    if origin is not None:
-        check_choice("origin", origin, ("center", "learned"))
-    if predictor is not None and (origin == "center" or in_chans is not None):
-        extra = 'origin="center"' if origin == "center" else f"in_chans={in_chans}"
-        raise InputError(f"the predictor determines the origin: leave out {extra}, or the predictor")
-    if predictor is None and origin == "learned":
-        if in_chans is None:
-            raise InputError('origin="learned" needs a predictor, or in_chans=... for the default predictor')
-        return default_predictor(in_chans)
-    if predictor is None and in_chans is not None:
-        raise InputError('in_chans is for the default predictor: add origin="learned"')
-    return predictor
-
-
 def _sample(
     function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor, check_origin: bool
 ) -> Tensor:
@@ -131,32 +115,12 @@ class CylindricalTransformer(nn.Module):
     """Resamples volumes on a cylinder around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
     A polar transformer over the z slices as channels, (N, C·Z, Y, X): all slices share one origin, the axis.
-    Without a predictor the axis is at the centre. By default the radius is linear and ends at half the `width`.
+    The arguments are those of `PolarTransformer`, with `in_chans` the number of channels times that of slices.
     """
 
-    def __init__(
-        self,
-        width: int,
-        predictor: OriginPredictor | None = None,
-        *,
-        angles: int | None = None,
-        radii: int | None = None,
-        law: Law = "linear",
-        r_max_px: float | None = None,
-        origin_jitter_px: float = 0.0,
-        mode: Mode = "bilinear",
-        padding_mode: PaddingMode = "zeros",
-    ) -> None:
+    def __init__(self, grid: PolarGrid, predictor: OriginPredictor | None = None, **options: Any) -> None:
         super().__init__()
-        grid = PolarGrid(
-            width if angles is None else angles,
-            width if radii is None else radii,
-            r_max_px=width / 2 if r_max_px is None else r_max_px,
-            law=law,
-        )
-        self.polar = PolarTransformer(
-            grid, predictor, origin_jitter_px=origin_jitter_px, mode=mode, padding_mode=padding_mode
-        )
+        self.polar = PolarTransformer(grid, predictor, **options)
 
     def locate(self, volumes: Tensor) -> Location:
         """Returns the axis of each volume as (x, y), without jitter, and its heatmap."""

@@ -41,7 +41,7 @@ def check_wraps(layer, channels=4, *arguments):
     dilation=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     groups=st.sampled_from([1, 2, 4]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_convolutions_wrap(kernel, stride, padding, dilation, groups):
     check_wraps(nn.Conv2d(4, 8, kernel, stride, padding, dilation, groups))
 
@@ -67,7 +67,7 @@ def test_other_padding_modes_are_kept_along_the_radius(mode, padding):
     counted=st.booleans(),
     maximum=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_poolings_wrap(kernel, stride, share, ceil_mode, counted, maximum):
     if stride is None and ANGLES % kernel[0]:
         kernel = (4, kernel[1])
@@ -78,45 +78,23 @@ def test_poolings_wrap(kernel, stride, share, ceil_mode, counted, maximum):
         check_wraps(nn.AvgPool2d(kernel, stride, padding, ceil_mode, counted))
 
 
-def test_other_poolings_wrap():
-    check_wraps(nn.MaxPool2d(3, 2, 1, dilation=2))
-    check_wraps(nn.AvgPool2d(3, 1, 1, divisor_override=5))
-    check_wraps(nn.LPPool2d(2, 3, 2))
-    check_wraps(nn.LPPool2d(2, 4))
-
-
 @pytest.mark.parametrize(
     "layer",
     [
-        nn.ZeroPad2d(2),
+        nn.MaxPool2d(3, 2, 1, dilation=2),
+        nn.AvgPool2d(3, 1, 1, divisor_override=5),
+        nn.LPPool2d(2, 3, 2),
+        nn.LPPool2d(2, 4),
+        ptn.WrapConv2d(4, 4, 3, 2),
         nn.ZeroPad2d((-1, 1, -1, 1)),
         nn.ConstantPad2d((1, 2, 3, 0), 0.5),
         nn.ReflectionPad2d((1, 1, 2, 2)),
         nn.ReplicationPad2d((0, 1, 0, 1)),
-        nn.CircularPad2d(1),
     ],
     ids=str,
 )
-def test_paddings_roll_by_their_top_padding(layer):
+def test_other_layers_wrap(layer):
     check_wraps(layer)
-
-
-def test_padding_before_a_convolution_equals_padding_in_it():
-    polar = torch.randn(1, 4, ANGLES, RADII)
-    conv = nn.Conv2d(4, 4, 3, 2, padding=1)
-    apart = nn.Sequential(nn.ZeroPad2d(1), copy.deepcopy(conv))
-    apart[1].padding = (0, 0)
-    for layer in (conv, *apart):
-        wrap_layer(layer)
-    assert torch.allclose(apart(polar), conv(polar), atol=1e-6)
-
-
-def test_wrapping_convolutions_are_not_changed():
-    polar = torch.randn(1, 4, ANGLES, RADII)
-    conv = ptn.WrapConv2d(4, 4, 3, 2)
-    before = conv(polar)
-    assert wrap_layer(conv)
-    assert torch.equal(conv(polar), before)
 
 
 def test_parametrized_convolutions_and_subclasses_wrap():
@@ -136,28 +114,19 @@ def test_parametrized_convolutions_and_subclasses_wrap():
     assert torch.allclose(normed(polar), expected)
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(4, 4), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Conv1d(4, 4, 3)])
-def test_other_layers_are_not_changed(layer):
-    assert not wrap_layer(layer)
-    assert not layer._forward_pre_hooks
-
-
 def test_poolings_that_return_indices_are_refused():
     with pytest.raises(ptn.InputError, match="returns indices"):
         wrap_layer(nn.MaxPool2d(2, return_indices=True))
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("kernel", [2, 3, 5])
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), (5, 3)])
 def test_convolutions_and_poolings_of_timm_wrap(timm, kernel, stride):
     from timm.layers.pool2d_same import AvgPool2dSame, MaxPool2dSame
 
     layers = timm.layers
     check_wraps(layers.Conv2dSame(4, 4, kernel, stride, dilation=2))
     check_wraps(layers.Conv2dSame(4, 4, (kernel, 3), (stride, 2)))
-    check_wraps(layers.StdConv2d(4, 4, kernel, stride))
     check_wraps(layers.StdConv2dSame(4, 4, kernel, stride))
-    check_wraps(layers.ScaledStdConv2d(4, 4, kernel, stride))
     check_wraps(layers.ScaledStdConv2dSame(4, 4, kernel, stride))
     check_wraps(MaxPool2dSame(kernel, stride))
     check_wraps(AvgPool2dSame(kernel, stride))
