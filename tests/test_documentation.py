@@ -1,87 +1,151 @@
-"""README and documentation: code blocks run, commands and links exist, numbers match the records."""
+"""README and documentation: code blocks run, commands, links and extras exist, numbers match the records.
+
+A page is read from top to bottom. Comments above a block say how it is run:
+
+    <!-- not run: REASON -->    not at all; commands are still checked to exist
+    <!-- slow -->               Python for the slow tests; commands always belong to them
+    <!-- first                  commands that the reader has run elsewhere, run before the next block
+    ptn data example coins photos
+    -->
+"""
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import typer
 
 import ptn
-from documentation import (
-    REPOSITORY,
-    pages,
-    ptn_commands,
-    read_blocks,
-    run_python,
-    run_shell,
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")
+    for path in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")))
+}
+PARTS = re.compile(
+    r"^<!-- (?P<skipped>not run): .+? -->$"
+    r"|^<!-- (?P<slow>slow) -->$"
+    r"|^<!-- first\n(?P<first>.*?)^-->$"
+    r"|^```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
 
-PAGES = {str(page.relative_to(REPOSITORY)): page for page in pages()}
-BLOCKS = {name: read_blocks(page.read_text(encoding="utf-8")) for name, page in PAGES.items()}
-WITH_PYTHON = [name for name, blocks in BLOCKS.items() if any(block.kind == "python" for block in blocks)]
-WITH_COMMANDS = [name for name, blocks in BLOCKS.items() if any(block.kind == "shell" for block in blocks)]
+
+@dataclass(frozen=True)
+class Block:
+    """A block of Python ("python") or of commands ("sh") that begins at a line of a page."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+    slow: bool
+    skipped: bool
+
+    def run(self, namespace: dict[str, object]) -> None:
+        """Run Python in `namespace`, or commands in the current folder; errors name the page and its line."""
+        if self.language == "python":
+            exec(compile("\n" * self.line + self.code, self.page, "exec"), namespace)
+            return
+        code = re.sub(r"^pip install .*$", "", self.code, flags=re.MULTILINE)
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)]),
+            "OMP_NUM_THREADS": "1",
+        }
+        process = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", code],
+            env=os.environ | environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.returncode == 0, f"{self.page}:{self.line}:\n{self.code}\n{process.stdout[-2000:]}"
+
+    def arguments(self, program: tuple[str, ...]) -> list[list[str]]:
+        """The arguments of every command of `program` in a block of commands."""
+        lines = self.code.replace("\\\n", " ").splitlines() if self.language == "sh" else []
+        words = [shlex.split(line, comments=True) for line in lines]
+        return [line[len(program) :] for line in words if tuple(line[: len(program)]) == program]
 
 
-@pytest.fixture(scope="session")
-def _packages(timm):
-    """Skips without the optional packages that pages use."""
+def read_blocks(page: str) -> list[Block]:
+    """The blocks of Python and of commands in a page, in their order; other languages are left out."""
+    text, blocks, slow, skipped = PAGES[page], [], False, False
+    for match in PARTS.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["first"] is not None:
+            blocks.append(Block(page, line, "sh", match["first"], slow=True, skipped=False))
+        elif match["code"] is None:
+            slow, skipped = slow or bool(match["slow"]), skipped or bool(match["skipped"])
+        else:
+            if match["language"] in ("python", "sh"):
+                slow |= match["language"] == "sh"
+                blocks.append(Block(page, line, match["language"], match["code"], slow, skipped))
+            slow, skipped = False, False
+    return blocks
+
+
+BLOCKS = {page: read_blocks(page) for page in PAGES}
+WITH_PYTHON = [page for page, blocks in BLOCKS.items() if any(block.language == "python" for block in blocks)]
+WITH_COMMANDS = [page for page, blocks in BLOCKS.items() if any(block.language == "sh" for block in blocks)]
+
+
+@pytest.fixture
+def reader(timm, tmp_path, monkeypatch) -> Path:
+    """An empty current folder and an empty cache; skips without the optional packages that pages use."""
     for package in ("scipy", "mlxtend", "matplotlib", "skimage", "onnxruntime"):
         pytest.importorskip(package, reason="pages need the optional packages: pip install 'ptn[dev]'")
-
-
-@pytest.mark.usefixtures("_packages")
-@pytest.mark.parametrize("name", WITH_PYTHON)
-def test_python_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reader").mkdir()
+    monkeypatch.chdir(tmp_path / "reader")
+    return tmp_path / "reader"
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_python_runs_from_top_to_bottom(page):
     namespace = {"__name__": "page"}
-    for block in BLOCKS[name]:
-        if block.kind == "python" and not block.reason and not block.slow:
-            run_python(block, PAGES[name], namespace)
+    for block in BLOCKS[page]:
+        if not block.skipped and not block.slow:
+            block.run(namespace)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_packages")
-@pytest.mark.parametrize("name", WITH_COMMANDS)
-def test_a_page_runs_as_a_reader_would(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache" / "ptn"))
-    (tmp_path / "reader").mkdir()
-    monkeypatch.chdir(tmp_path / "reader")
+@pytest.mark.parametrize(
+    "page", [page for page in WITH_COMMANDS if any(not block.skipped for block in BLOCKS[page])]
+)
+def test_a_page_runs_as_a_reader_would(page, reader):
     namespace = {"__name__": "page"}
-    for block in BLOCKS[name]:
-        if block.reason:
-            continue
-        if block.kind == "python":
-            run_python(block, PAGES[name], namespace)
-        else:
-            run_shell(block, PAGES[name], tmp_path / "reader", cache=tmp_path / "cache")
-    if name == "docs/quickstart.md":
-        check_quickstart(tmp_path / "reader" / "out")
+    for block in BLOCKS[page]:
+        if not block.skipped:
+            block.run(namespace)
+    if page == "docs/quickstart.md":
+        lines = (reader / "out" / "runs" / "records.jsonl").read_text().splitlines()
+        plain, polar = map(json.loads, lines[:2])
+        assert [plain["model"], polar["model"]] == ["ccnn_s", "ptn_s"]
+        assert plain["epochs"] == polar["epochs"]
+        assert 2 * polar["test_error"] <= plain["test_error"]
 
 
-def check_quickstart(folder: Path) -> None:
-    """PTN makes at most half of the errors of the plain network, which is trained for as many epochs."""
-    plain, polar = map(json.loads, (folder / "runs" / "records.jsonl").read_text().splitlines()[:2])
-    assert [plain["model"], polar["model"]] == ["ccnn_s", "ptn_s"]
-    assert plain["epochs"] == polar["epochs"]
-    assert 2 * polar["test_error"] <= plain["test_error"]
-    assert (folder / "quickstart.png").stat().st_size < 250_000
-
-
-@pytest.mark.parametrize("name", WITH_COMMANDS)
-def test_commands_and_their_options_exist(name):
+@pytest.mark.parametrize("page", WITH_COMMANDS)
+def test_commands_and_their_options_exist(page):
     """Of the blocks that are not run, too."""
     from experiments.__main__ import app as experiments
     from ptn.cli.app import app
 
     for program, commands in ((("ptn",), app), (("python", "-m", "experiments"), experiments)):
-        command = typer.main.get_command(commands)
-        for block in BLOCKS[name]:
-            for arguments in ptn_commands(block, program):
-                parse(command, arguments)
+        for block in BLOCKS[page]:
+            for arguments in block.arguments(program):
+                parse(typer.main.get_command(commands), arguments)
 
 
 def parse(command, arguments):
@@ -93,75 +157,46 @@ def parse(command, arguments):
         context = inner.make_context(inner.name, rest, parent=context)
 
 
-def test_links_and_pictures_exist():
-    for name, page in PAGES.items():
-        text = page.read_text(encoding="utf-8")
+def test_links_pictures_and_extras_exist():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for page, text in PAGES.items():
         links = re.findall(r"\]\((?!https?:)([^)#\s]*)", text)
         for target in links + re.findall(r'(?:src|srcset)="([^"]+)"', text):
-            place = (page.parent / target).resolve()
-            assert place.exists(), f"{name}: {target}"
+            assert ((REPOSITORY / page).parent / target).exists(), f"{page}: {target}"
+        for extras in re.findall(r"pip install (?:-e )?'(?:ptn|\.)\[([\w,]+)\]'", text):
+            assert set(extras.split(",")) <= project["optional-dependencies"].keys(), page
 
 
 def test_every_public_name_has_its_place_in_the_api():
-    text = "\n".join(
-        page.read_text(encoding="utf-8") for name, page in PAGES.items() if name.startswith("docs/api")
-    )
-    named = re.findall(r"^::: ptn\.(?:\w+\.)*(\w+)$", text, re.MULTILINE)
-    assert set(ptn.__all__) <= set(named)
-    assert len(named) == len(set(named))
+    text = "\n".join(text for page, text in PAGES.items() if page.startswith("docs/api"))
+    names = re.findall(r"^::: ptn\.(?:\w+\.)*(\w+)$", text, re.MULTILINE)
+    assert set(ptn.__all__) <= set(names)
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
-    ("name", "records", "models"),
+    ("page", "records", "models"),
     [
         ("docs/quickstart.md", "quickstart", ("ptn_s", "ccnn_s")),
         ("docs/own-images.md", "coins", ("ccnn_s", "pcnn_s", "ptn_b", "ptn_s")),
         ("docs/own-images.md", "textures", ("ccnn_s", "pcnn_s", "ptn_b", "ptn_s")),
     ],
 )
-def test_numbers_are_those_of_the_records(name, records, models):
+def test_numbers_are_those_of_the_records(page, records, models):
     lines = (REPOSITORY / "experiments" / "results" / f"{records}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["seed"])
-    text = PAGES[name].read_text(encoding="utf-8")
     for model in models:
-        mine = [row for row in rows if row["model"] == model]
-        wrong = [str(round(row["test_error"] * row["metrics"]["test_count"] / 100)) for row in mine]
+        runs = [row for row in rows if row["model"] == model]
+        wrong = [str(round(row["test_error"] * row["metrics"]["test_count"] / 100)) for row in runs]
         # the number of parameters, and then that of errors, by seed
-        assert re.search(rf"\b{mine[0]['params']:,}\D{{1,60}}\b{', '.join(wrong)}\b", text), (model, wrong)
+        assert re.search(rf"\b{runs[0]['params']:,}\D{{1,60}}\b{', '.join(wrong)}\b", PAGES[page]), (model, wrong)
 
 
 @pytest.mark.slow
 def test_the_site_builds_strictly(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs mkdocs: pip install 'ptn[docs]'")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
-        check=False,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    built = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
-    site = tmp_path / "site"
-    assert "Test error in %" in (site / "results" / "tables.html").read_text(encoding="utf-8")
-    assert "<math" in (site / "how-it-works.html").read_text(encoding="utf-8")
-    assert "polar_unsample" in (site / "api" / "geometry.html").read_text(encoding="utf-8")
-    assert not [page for page in site.rglob("*.html") if "$`" in page.read_text(encoding="utf-8")]
-
-
-def test_a_broken_block_is_noticed(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "One\n\n```python\nimport ptn\nptn.polar_smaple\n```\n\n```sh\nls nowhere\n```\n", encoding="utf-8"
-    )
-    python, shell = read_blocks(page.read_text(encoding="utf-8"))
-    with pytest.raises(AttributeError, match="polar_smaple") as error:
-        run_python(python, page, {})
-    assert [entry.lineno + 1 for entry in error.traceback if str(entry.path) == str(page)] == [5]
-    with pytest.raises(AssertionError, match=r"page\.md:8 exits with 2"):
-        run_shell(shell, page, tmp_path, cache=tmp_path / "cache")
-    from ptn.cli.app import app
-
-    command = typer.main.get_command(app)
-    for wrong in (["modles"], ["train", "--foldr", "x"], ["data", "shwo", "mnist"]):
-        with pytest.raises(Exception, match=r"[Nn]o such|modles|shwo"):
-            parse(command, wrong)
+    assert "<math" in (tmp_path / "how-it-works.html").read_text(encoding="utf-8")
+    assert "polar_unsample" in (tmp_path / "api" / "geometry.html").read_text(encoding="utf-8")

@@ -1,38 +1,40 @@
-"""The public names, their signatures, and the names in the catalogs of networks and data sets."""
+"""The public names with their parameters and defaults, and the catalogs of networks and data sets."""
 
-import sys
+import inspect
+import re
 
-import adapter
-import comparison
 import pytest
 
-EXPECTED, _ = comparison.read("api")
+import golden
+import ptn
 
 
-def test_public_names_are_those_recorded() -> None:
-    assert adapter.public_names() == EXPECTED["names"]
+def parameters(name: str) -> str:
+    """Parameters and defaults of a public name, of a class those of its constructor, without annotations."""
+    try:
+        signature = inspect.signature(getattr(ptn, name))
+    except ValueError:  # an exception class without a constructor of its own
+        return "(...)"
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    return re.sub(r"\bptn\.(?:\w+\.)*(\w+)", r"\1", text)  # classes without their module
 
 
-@pytest.mark.parametrize("name", EXPECTED["names"])
-def test_parameters_and_defaults_are_those_recorded(name: str) -> None:
-    assert adapter.public_signatures(annotations=False)[name] == EXPECTED["parameters"][name]
+def datasets() -> dict[str, dict]:
+    facts = ("splits", "classes", "shape", "options")
+    return {info.name: {fact: getattr(info, fact) for fact in facts} for info in ptn.list_datasets()}
 
 
-@pytest.mark.skipif(
-    list(sys.version_info[:2]) != EXPECTED["python"], reason="Python writes annotations differently"
-)
-@pytest.mark.parametrize("name", EXPECTED["names"])
-def test_annotations_are_those_recorded(name: str) -> None:
-    assert adapter.public_signatures(annotations=True)[name] == EXPECTED["signatures"][name]
+API = {
+    "names": lambda: sorted(ptn.__all__),
+    "parameters": lambda: {name: parameters(name) for name in sorted(ptn.__all__)},
+    "datasets": datasets,
+    "models": lambda: {name: ptn.list_options(name) for name in ptn.list_models()},
+    "released": ptn.list_pretrained,
+}
+CASES: golden.Cases = {"api": API}
 
 
-def test_data_sets_are_those_recorded() -> None:
-    assert adapter.dataset_facts() == EXPECTED["datasets"]
-
-
-def test_networks_and_their_options_are_those_recorded() -> None:
-    assert {name: adapter.model_options(name) for name in adapter.model_names()} == EXPECTED["models"]
-
-
-def test_released_weights_are_those_recorded() -> None:
-    assert adapter.released_tags() == EXPECTED["released"]
+@pytest.mark.parametrize("key", API)
+def test_names_and_parameters_are_those_recorded(key: str) -> None:
+    golden.check("api", key, API[key]())

@@ -1,101 +1,193 @@
-"""The first images and labels of every split, byte for byte."""
+"""The first images and labels of every split, of folders of images, and of files of each format."""
 
 import os
-import shutil
+import struct
+import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import adapter
-import cases
-import comparison
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-DATA, DATA_ON = comparison.read("data")
-FILES, FILES_ON = comparison.read("files")
-# How far the mean of an image may be from the recorded one on another machine, in grey levels.
-MEAN_TOLERANCE = 0.05
+import golden
+import ptn
+from ptn.data import VoxelDataset
+from ptn.data.dataset import unpack_voxels
+from ptn.data.examples import EXAMPLES, write_example
+from ptn.data.mnist import read_amat, read_idx
+from ptn.data.voxelize import read_voxels
 
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty cache, so that every set is generated; removed at the end, because sets are large."""
-    folder = tmp_path_factory.mktemp("cache")
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(autouse=True)
-def _environment(cache: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PTN_CACHE", str(cache))
+COUNT = 64  # images of a split that are recorded
+MEAN_TOLERANCE = 0.05  # of the mean of an image on another machine, in gray levels
 
 
-@pytest.fixture
-def real_data() -> Path:
-    """The folder of real data; skips without PTN_DATA."""
-    if not os.environ.get("PTN_DATA"):
-        pytest.skip("PTN_DATA is not set: no real data")
-    return Path(os.environ["PTN_DATA"].split(os.pathsep)[0])
+def key_of(name: str, split: str, options: dict[str, Any]) -> str:
+    return " ".join([name, split, *(f"{key}={value}" for key, value in options.items())])
 
 
-def _cases(entries: list[tuple[str, str, dict[str, Any]]], *marks: pytest.MarkDecorator) -> list[Any]:
-    return [pytest.param(*entry, id=cases.data_key(*entry), marks=marks) for entry in entries]
+def data_facts(data: Any) -> dict[str, Any]:
+    """Facts about a split and its first images; `means` are those of the first eight."""
+    packed = isinstance(data, VoxelDataset)
+    images = unpack_voxels(data.packed[:COUNT], data.size) if packed else data.images[:COUNT]
+    poses = {key: data.meta[key][:COUNT] for key in ("rotation", "scale", "center") if key in data.meta}
+    return {
+        "length": len(data),
+        "classes": list(data.classes),
+        "sha256": data.meta["sha256"],
+        "source": data.meta["source"],
+        "shape": list(images.shape),
+        "dtype": str(images.dtype),
+        "labels": data.labels[:COUNT].tolist(),
+        "means": [round(value, 4) for value in images[:8].double().flatten(1).mean(dim=1).tolist()],
+        "images": golden.sha256(images),
+        "poses": {name: golden.sha256(tensor) for name, tensor in poses.items()},
+    }
 
 
-def _check(actual: dict[str, Any], expected: dict[str, Any], same_machine: bool) -> None:
-    """Compare all facts; images and poses, which are computed in floats, byte for byte on the same machine only."""
-    facts = cases.data_facts(actual)
-    means = torch.tensor(facts.pop("means")), torch.tensor(expected["means"])
-    torch.testing.assert_close(*means, rtol=0, atol=MEAN_TOLERANCE)
-    for key in facts:
-        if same_machine or key not in ("images", "poses"):
-            assert facts[key] == expected[key], key
+# Splits of the catalog; all but the quickstart need PTN_DATA
+
+QUICK: list[tuple[str, str, dict[str, Any]]] = [
+    *(("quickstart", split, {}) for split in ("train", "test")),
+    ("quickstart", "train", {"perturbed": False}),
+    ("quickstart", "test", {"seed": 1}),
+    *(("mnist", split, {}) for split in ("train", "test")),
+    *(("rotmnist", split, {}) for split in ("train", "valid", "test", "train+valid")),
+    ("rotmnist", "valid", {"seed": 1, "source": "regenerated"}),
+    *((name, split, {}) for name in ("mnist-r", "mnist-rts") for split in ("train", "test")),
+    *(("sim2mnist", split, {}) for split in ("train", "valid")),
+    ("sim2mnist", "valid", {"clutter": 0}),
+    ("sim2mnist", "valid", {"clutter": 5, "clutter_px": 6}),
+    ("sim2mnist-larger", "valid", {}),
+    ("sim2mnist-turned", "valid", {}),
+    *((name, split, {}) for name in ("svhn", "svhn-minus") for split in ("train", "fit", "valid", "test")),
+    *((name, "test", {}) for name in ("rotsvhn", "rotsvhn-minus")),
+    ("svhn", "test", {"size": 48}),
+    ("svhn", "fit", {"training_tiles": True}),
+    *(("modelnet40", split, {}) for split in ("train", "valid", "test")),
+    ("modelnet40", "test", {"occupancy": "solid"}),
+]
+SLOW: list[tuple[str, str, dict[str, Any]]] = [
+    ("sim2mnist", "test", {}),
+    *((name, split, {}) for name in ("sim2mnist-larger", "sim2mnist-turned") for split in ("train", "test")),
+    *((name, split, {}) for name in ("rotsvhn", "rotsvhn-minus") for split in ("train", "fit", "valid")),
+    ("rotsvhn", "test", {"size": 48}),
+    ("rotsvhn", "test", {"scale": [0.5, 1.0]}),
+    ("rotsvhn", "test", {"seed": 1}),
+    ("rotsvhn-minus", "fit", {"training_tiles": True}),
+    ("rotsvhn-minus", "valid", {"training_tiles": True, "size": 48, "scale": [0.5, 1.0]}),
+    ("modelnet40", "test", {"size": 64}),
+    ("modelnet40", "valid", {"size": 64}),
+    ("modelnet40", "test", {"occupancy": "surface+solid", "size": 64}),
+]
 
 
-def _check_split(name: str, split: str, options: dict[str, Any]) -> None:
-    actual = adapter.load_split(name, split, count=cases.COUNT, **options)
-    _check(actual, DATA[cases.data_key(name, split, options)], comparison.fingerprint() == DATA_ON)
+def split_facts(name: str, split: str, options: dict[str, Any]) -> dict[str, Any]:
+    return data_facts(ptn.load_dataset(name, split, **options))
 
 
-@pytest.mark.parametrize(("name", "split", "options"), _cases(cases.QUICKSTART))
-def test_quickstart_is_the_recorded_one(name: str, split: str, options: dict[str, Any]) -> None:
-    _check_split(name, split, options)
+SPLITS = {key_of(*case): partial(split_facts, *case) for case in (*QUICK, *SLOW)}
 
 
-@pytest.mark.parametrize(("name", "split", "options"), [*_cases(cases.REAL), *_cases(cases.SLOW, pytest.mark.slow)])
-@pytest.mark.usefixtures("real_data")
-def test_split_is_the_recorded_one(name: str, split: str, options: dict[str, Any]) -> None:
-    _check_split(name, split, options)
+# Folders of images, drawn examples, and files
+
+QUICK_FOLDERS: list[tuple[str, str, dict[str, Any]]] = [
+    ("textures", "train", {"image_size": 64}),
+    ("textures", "valid", {"image_size": 32, "channels": 3}),
+    ("textures", "test", {"image_size": (40, 56), "fit": "pad"}),
+    ("plain", "train", {"image_size": 16}),
+    ("plain", "valid", {"image_size": 16, "seed": 3, "valid_fraction": 0.3}),
+    ("plain", "test", {"image_size": 16}),
+]
+SLOW_FOLDERS: list[tuple[str, str, dict[str, Any]]] = [
+    ("coins", "train", {"image_size": 64}),
+    ("coins", "test", {"image_size": 64}),
+]
+MESHES = [("cup_0080", 32, "surface"), ("cup_0080", 32, "solid"), ("bowl_0078", 64, "surface")]
 
 
-@pytest.mark.parametrize(
-    ("name", "split", "options"), [*_cases(cases.FOLDERS), *_cases(cases.SLOW_FOLDERS, pytest.mark.slow)]
-)
-def test_folder_is_the_recorded_one(name: str, split: str, options: dict[str, Any], cache: Path) -> None:
-    root = cache / "folders" / name
-    if not root.exists():
-        cases.write_folder(name, root)
-    actual = adapter.load_folder(root, split, count=cases.COUNT, **options)
-    expected = dict(FILES[cases.data_key(name, split, options)])
-    same_machine = comparison.fingerprint() == FILES_ON
-    if not same_machine:  # the hash covers the bytes of the files, which depend on floats and on the PNG encoder
-        actual["sha256"] = expected["sha256"]
-    _check(actual, expected, same_machine)
+def folder_facts(name: str, split: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Facts about an example, or about "plain": two classes of 20 colour images."""
+    root = Path(os.environ["PTN_CACHE"], "folders", name)
+    if name != "plain" and not root.exists():
+        write_example(name, root)
+    elif not root.exists():
+        pictures = (255 * golden.fixed_images((3, 12, 20), count=40, seed=4)).round().byte().permute(0, 2, 3, 1)
+        for index, picture in enumerate(pictures.numpy()):
+            path = root / ("left", "right")[index % 2] / f"{index:02}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(path)
+    return data_facts(ptn.load_folder(root, split, **options))
 
 
-def test_drawn_examples_are_those_recorded() -> None:
-    for name, images in cases.draw_examples().items():
-        comparison.check(images, FILES["examples"][name], comparison.fingerprint() == FILES_ON)
+def example_facts() -> dict[str, Any]:
+    """A few images of each example, at a quarter of their resolution."""
+    facts = {}
+    for name, kind in (("coins", "helmet"), ("textures", "gravel")):
+        images = EXAMPLES[name].draw(kind, "test", 4, torch.Generator().manual_seed(0))
+        facts[f"{name} {kind}"] = golden.measure(torch.nn.functional.avg_pool2d(images[:, None], 4))
+    return facts
 
 
-def test_idx_and_amat_files_are_read_as_recorded(tmp_path: Path) -> None:
-    assert cases.read_formats(tmp_path) == FILES["formats"]
+def format_facts() -> dict[str, str]:
+    """Hashes of what the readers of idx and amat files return for small files."""
+    images = np.random.default_rng(5).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    rows = np.concatenate([images.reshape(3, -1) / 255, [[7], [0], [3]]], axis=1)
+    with tempfile.TemporaryDirectory() as folder:
+        idx, amat = Path(folder, "images.idx"), Path(folder, "images.amat")
+        idx.write_bytes(struct.pack(">HBB3I", 0, 8, 3, *images.shape) + images.tobytes())
+        np.savetxt(amat, rows, fmt="%.6f")
+        arrays = [read_idx(idx), *read_amat(amat)]
+    names = ("idx", "amat images", "amat labels")
+    return {name: golden.sha256(torch.tensor(array)) for name, array in zip(names, arrays, strict=True)}
 
 
-@pytest.mark.parametrize(("mesh", "size", "occupancy"), cases.MESHES)
-def test_mesh_has_the_recorded_voxels(mesh: str, size: int, occupancy: str, real_data: Path) -> None:
-    path = real_data / "modelnet40/meshes" / f"{mesh}.off"
-    voxels = adapter.voxelize_mesh(path, size=size, occupancy=occupancy)
-    actual = {"filled": int(voxels.sum()), "sha256": comparison.sha256(voxels.byte())}
-    assert actual == FILES[f"{mesh} {size} {occupancy}"]
+def mesh_facts(mesh: str, size: int, occupancy: str) -> dict[str, Any]:
+    path = Path(os.environ["PTN_DATA"].split(os.pathsep)[0], "modelnet40", "meshes", f"{mesh}.off")
+    voxels = read_voxels(path, size=size, occupancy=occupancy)
+    return {"filled": int(voxels.sum()), "sha256": golden.sha256(voxels.byte())}
+
+
+FOLDERS = {key_of(*case): partial(folder_facts, *case) for case in (*QUICK_FOLDERS, *SLOW_FOLDERS)}
+FILES = {
+    "formats": format_facts,
+    "examples": example_facts,
+    **{" ".join(map(str, case)): partial(mesh_facts, *case) for case in MESHES},
+}
+CASES: golden.Cases = {"data": SPLITS, "files": FOLDERS | FILES}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _empty_cache() -> Iterator[None]:
+    """An empty cache, so that every set is generated."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTN_CACHE", folder)
+        yield
+
+
+def parametrize(quick: list[Any], slow: list[Any]) -> pytest.MarkDecorator:
+    slow_keys = [pytest.param(key_of(*case), marks=pytest.mark.slow) for case in slow]
+    return pytest.mark.parametrize("key", [*(key_of(*case) for case in quick), *slow_keys])
+
+
+@parametrize(QUICK, SLOW)
+def test_split_is_the_recorded_one(key: str, request: pytest.FixtureRequest) -> None:
+    if not key.startswith("quickstart"):
+        request.getfixturevalue("real_data")
+    golden.check("data", key, SPLITS[key](), atol=MEAN_TOLERANCE, bits=("images", "poses"))
+
+
+@parametrize(QUICK_FOLDERS, SLOW_FOLDERS)
+def test_folder_is_the_recorded_one(key: str) -> None:
+    # "sha256" is that of the files, which depend on rounding and on the PNG encoder
+    golden.check("files", key, FOLDERS[key](), atol=MEAN_TOLERANCE, bits=("images", "sha256"))
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_file_is_read_as_recorded(key: str, request: pytest.FixtureRequest) -> None:
+    if key not in ("formats", "examples"):
+        request.getfixturevalue("real_data")
+    golden.check("files", key, FILES[key](), bits=("sha256",) if key == "examples" else ())

@@ -1,32 +1,27 @@
-"""The numbers of `ptn report`, row by row."""
+"""The rows of `python -m experiments report --json`, without their ids."""
 
-import adapter
-import comparison
+from pathlib import Path
+
 import pytest
-import record
 
-EXPECTED, _ = comparison.read("report")
+import golden
+from experiments.tables import build_tables, load_records, to_json
 
-
-@pytest.fixture(scope="module")
-def rows() -> dict[str, dict]:
-    return record.record_report()
+ROWS = to_json(build_tables(load_records(Path(__file__).parents[2] / "experiments" / "results")))
 
 
-def test_keys_of_rows_are_unique(rows: dict[str, dict]) -> None:
-    assert len(rows) == len(adapter.report_rows(record.RESULTS))
+def title(row: dict) -> str:
+    return " | ".join(str(row[key]) for key in ("table", "row", "dataset", "model", "recipe"))
 
 
-def test_no_row_is_added_or_lost(rows: dict[str, dict]) -> None:
-    """Remove a row from expected/report.json when the library removes it deliberately."""
-    assert list(rows) == list(EXPECTED)
+REPORT = {title(row): lambda row=row: {key: row[key] for key in row if key != "id"} for row in ROWS}
+CASES: golden.Cases = {"report": REPORT}
 
 
-@pytest.mark.parametrize("key", EXPECTED)
-def test_numbers_are_those_recorded(key: str, rows: dict[str, dict]) -> None:
-    if key not in rows:
-        pytest.skip("there is no such row any more")
-    actual, expected = rows[key], EXPECTED[key]
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        assert actual[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
+def test_titles_of_rows_are_unique() -> None:
+    assert len(REPORT) == len(ROWS)
+
+
+@pytest.mark.parametrize("key", REPORT)
+def test_numbers_are_those_recorded(key: str) -> None:
+    golden.check("report", key, REPORT[key](), atol=1e-9)

@@ -1,22 +1,21 @@
-"""Training of every kind of recipe gives the recorded losses and weights.
+"""Training of every kind of recipe gives the recorded losses and weights, also resumed or interleaved.
 
 On the machine that recorded them, weights are equal bit for bit. Elsewhere rounding differs, and training amplifies
 it: there the first losses are compared closely, and what follows within the limits measured with other instruction
 sets.
 """
 
-import json
-import sys
+import itertools
+import tempfile
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+import golden
+from training_runs import KINDS, digest, hash_weights, make_run, train
 
-from record_training import EXPECTED, digest, fingerprint
-from training_adapter import KINDS, train
-
-RECORDED = json.loads(EXPECTED.read_text(encoding="utf-8"))
 FIRST = 5
 FIRST_RTOL = {"digits_modern_bf16": 5e-3}
 LATER_RTOL = {"digits_modern_bf16": 2e-2, "digits_paper": 2e-2, "stn": 1e-2, "photographs": 5e-2, "large": 5e-2}
@@ -24,36 +23,51 @@ LATER_RTOL = {"digits_modern_bf16": 2e-2, "digits_paper": 2e-2, "stn": 1e-2, "ph
 WEIGHT_RTOL, WEIGHT_ATOL = 2e-2, 0.02
 
 
-@pytest.fixture(scope="module")
-def digests(tmp_path_factory):
-    """The digest of each kind, trained once."""
-    return {kind: digest(train(kind, folder=tmp_path_factory.mktemp(kind))) for kind in KINDS}
+@cache
+def trained(kind: str) -> dict[str, Any]:
+    """The digest of an uninterrupted run of 20 steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(kind, Path(folder))
+        return digest(run, train(run))
 
 
-def test_every_kind_is_recorded():
-    assert sorted(RECORDED["runs"]) == sorted(KINDS)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_losses(digests, kind):
-    losses, expected = digests[kind]["losses"], RECORDED["runs"][kind]["losses"]
-    assert losses[:FIRST] == pytest.approx(expected[:FIRST], rel=FIRST_RTOL.get(kind, 1e-3))
-    assert losses == pytest.approx(expected, rel=LATER_RTOL.get(kind, 2e-3))
-    assert digests[kind]["valid_errors"] == pytest.approx(RECORDED["runs"][kind]["valid_errors"], abs=12)
+TRAINING = {kind: partial(trained, kind) for kind in KINDS}
+CASES: golden.Cases = {"training": TRAINING}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_and_norms_of_weights(digests, kind):
-    weights, expected = digests[kind]["weights"], RECORDED["runs"][kind]["weights"]
-    assert sorted(weights) == sorted(expected)
-    for name, (total, norm) in expected.items():
-        assert weights[name][1] == pytest.approx(norm, rel=WEIGHT_RTOL, abs=WEIGHT_ATOL), name
+def test_losses_and_weights_are_those_recorded(kind):
+    actual, expected = trained(kind), golden.read("training")[kind]
+    losses = actual["losses"]
+    assert losses[:FIRST] == pytest.approx(expected["losses"][:FIRST], rel=FIRST_RTOL.get(kind, 1e-3))
+    assert losses == pytest.approx(expected["losses"], rel=LATER_RTOL.get(kind, 2e-3))
+    assert actual["valid_errors"] == pytest.approx(expected["valid_errors"], abs=12)
+    assert actual["weights"].keys() == expected["weights"].keys()
+    for name, (total, norm) in expected["weights"].items():
+        actual_total, actual_norm = actual["weights"][name]
+        assert actual_norm == pytest.approx(norm, rel=WEIGHT_RTOL, abs=WEIGHT_ATOL), name
         # a sum may cancel: its error is of the order of the norm's, not of its own
-        assert weights[name][0] == pytest.approx(total, rel=WEIGHT_RTOL, abs=0.05 * norm + 10 * WEIGHT_ATOL), name
+        assert actual_total == pytest.approx(total, rel=WEIGHT_RTOL, abs=0.05 * norm + 10 * WEIGHT_ATOL), name
+    if golden.on_recorded_machine("training"):
+        assert actual["sha256"] == expected["sha256"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_bits_of_weights(digests, kind):
-    if fingerprint() != RECORDED["fingerprint"]:
-        pytest.skip(f"recorded on another machine: {RECORDED['fingerprint']}")
-    assert digests[kind]["sha256"] == RECORDED["runs"][kind]["sha256"]
+@pytest.mark.parametrize("kind", ["digits_modern", "photographs", "folder"])
+def test_a_stopped_run_resumes_to_the_same_weights(kind, tmp_path):
+    stopped = make_run(kind, tmp_path)
+    losses = train(stopped, 7)
+    stopped.save()
+    resumed = make_run(kind, tmp_path)
+    assert resumed.resume()
+    assert digest(resumed, losses + train(resumed)) == trained(kind)
+
+
+def test_interleaved_runs_give_the_weights_of_each_alone():
+    runs = [make_run("digits_modern", seed=seed) for seed in (0, 1)]
+    for _ in itertools.zip_longest(*(run.steps() for run in runs)):
+        pass
+    alone = make_run("digits_modern", seed=1)
+    train(alone)
+    first, second, expected = (hash_weights(run.model.state_dict()) for run in (*runs, alone))
+    assert first == trained("digits_modern")["sha256"]
+    assert second == expected != first

@@ -7,9 +7,11 @@ relative difference per entry and exits with 1 if one exceeds its limit. `--devi
 """
 
 import argparse
+import itertools
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 
-from record_training import digest
-from training_adapter import sample_geometry, train
+import ptn
+from training_runs import digest, make_run, train
 
 LIMITS = {"geometry": 1e-4, "losses": 2e-2}
 # name: the kind of recipe, its precision, and whether its step is compiled with fused blocks
@@ -46,6 +48,45 @@ def checksum(value: Tensor) -> dict[str, Any]:
     return {**rounded, "values": [float(f"{one:.7g}") for one in picked.tolist()]}
 
 
+def sample_geometry(device: str, backend: str) -> dict[str, Tensor]:
+    """Values and gradients of the sampling functions on smooth images."""
+    results: dict[str, Tensor] = {}
+    for mode, padding_mode in itertools.product(("bilinear", "bicubic"), ("zeros", "border")):
+        options: Any = {"mode": mode, "padding_mode": padding_mode, "backend": backend}
+        where = f"{mode}/{padding_mode}"
+        for law in ("log", "linear"):
+            polar = partial(sample_polar, ptn.polar_sample, ptn.PolarGrid(24, 20, law=law), options)
+            results |= with_gradients(f"polar_sample/{law}/{where}", polar, (3, 2, 28, 31), device)
+        results |= with_gradients(f"similarity_warp/2d/{where}", partial(warp, options), (3, 2, 28, 31), device)
+        results |= with_gradients(f"similarity_warp/3d/{where}", partial(warp, options), (3, 2, 12, 14, 10), device)
+        if padding_mode == "zeros":
+            cylinder = partial(sample_polar, ptn.cylindrical_sample, ptn.PolarGrid(16, 12, law="linear"), options)
+            results |= with_gradients(f"cylindrical_sample/{mode}", cylinder, (3, 2, 16, 16, 12), device)
+    return results
+
+
+def sample_polar(function, grid, options, images, origin, rotation, scale):
+    return function(images, origin, grid, phase=rotation, dilation=scale, **options)
+
+
+def warp(options, images, origin, rotation, scale):
+    return ptn.similarity_warp(images, ptn.Similarity(rotation, scale, 5 * origin), size=(25, 22), **options)
+
+
+def with_gradients(name: str, sample: Any, shape: tuple[int, ...], device: str) -> dict[str, Tensor]:
+    axes = [torch.linspace(0.0, 2.0, size, dtype=torch.float64) for size in shape[2:]]
+    waves = sum(torch.sin((1 + k) * mesh) for k, mesh in enumerate(torch.meshgrid(*axes, indexing="ij")))
+    images = torch.stack([waves * (1 + k / 7) for k in range(shape[0] * shape[1])]).view(shape)
+    origin = torch.tensor([[0.113, -0.271], [-0.347, 0.189], [0.051, 0.423]])
+    inputs = [images, origin, torch.tensor([0.3, -1.7, 2.9]), torch.tensor([0.83, 1.0, 1.21])]
+    inputs = [value.float().to(device).requires_grad_() for value in inputs]
+    out = sample(*inputs)
+    weights = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).view(out.shape).to(out)
+    grads = torch.autograd.grad(out, inputs, weights)
+    names = ("values", "d_images", "d_origin", "d_turn", "d_scale")
+    return {f"{name}/{part}": value.detach().cpu() for part, value in zip(names, (out, *grads), strict=True)}
+
+
 def make_digests(device: str) -> dict[str, Any]:
     """All digests. On a CPU only a few steps of runs that are not fused."""
     on_gpu = device == "cuda"
@@ -56,10 +97,10 @@ def make_digests(device: str) -> dict[str, Any]:
     }
     for name, (kind, precision, fused) in RUNS.items():
         if on_gpu or not fused:
-            steps = 20 if on_gpu else 5
-            result = train(kind, steps, device=device, fused=fused, precision=precision)
-            digests["training"][name] = digest(result)
-            print(f"{name}: losses {result['losses'][0]:.4f} to {result['losses'][-1]:.4f}", flush=True)
+            run = make_run(kind, epochs=4 if on_gpu else 1, precision=precision, device=device, fused=fused)
+            losses = train(run)
+            digests["training"][name] = digest(run, losses)
+            print(f"{name}: losses {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
     digests["machine"] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if on_gpu else "cpu"}
     return digests
 
@@ -109,6 +150,7 @@ def main() -> None:
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     digests = make_digests(options.device)
     options.out.write_text(json.dumps(digests) + "\n", encoding="utf-8")
     if options.compare and not compare(digests, json.loads(options.compare.read_text(encoding="utf-8"))):
