@@ -5,7 +5,6 @@ Maps are (N, …, C) tensors, of images with two spatial axes or of volumes with
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,58 +30,23 @@ _MANY_PIXELS = 100_000
 _SUM_WIDTH, _SUM_STEP = 64, 32
 
 
-@dataclass(frozen=True)
 class Layer:
     """A convolution with weights (C', *kernel, C) over maps of `size`, two or three axes."""
 
-    weight: Tensor
-    stride: tuple[int, ...]
-    wrap: bool
-    joined: bool
-    size: tuple[int, ...]
-
-    @property
-    def is_volume(self) -> bool:
-        return len(self.size) == 3
-
-    @property
-    def channels(self) -> int:
-        return self.weight.shape[0]
-
-    @property
-    def in_channels(self) -> int:
-        return self.weight.shape[-1]
-
-    @property
-    def kernel(self) -> tuple[int, ...]:
-        return tuple(self.weight.shape[1:-1])
-
-    @property
-    def out_size(self) -> tuple[int, ...]:
-        return tuple(-(-n // step) for n, step in zip(self.size, self.stride, strict=True))
-
-    @property
-    def padding(self) -> tuple[int, ...]:
-        """Padding with which the input is stored: all of it for images, wrapped rows for volumes."""
+    def __init__(self, weight: Tensor, size: tuple[int, ...], joined: int, wrap: int, *stride: int) -> None:
+        self.weight, self.size, self.stride = weight, size, stride
+        self.joined, self.wrap, self.is_volume = bool(joined), bool(wrap), len(size) == 3
+        self.channels, *kernel, self.in_channels = weight.shape
+        self.kernel = tuple(kernel)
+        self.out_size = tuple(-(-n // step) for n, step in zip(size, stride, strict=True))
+        # whether the stride does not divide the number of rows that it wraps around
+        self.is_uneven = self.wrap and size[0] % stride[0] > 0
+        # padding with which the input and the gradient of the output are stored: wrapped rows for volumes, else all
+        self.padding = tuple(k // 2 for k in kernel)
+        self.gradient_padding = tuple(-(-p // step) for p, step in zip(self.padding, stride, strict=True))
         if self.is_volume:
-            return (self.kernel[0] // 2 if self.wrap else 0, 0, 0)
-        return tuple(k // 2 for k in self.kernel)
-
-    @property
-    def padded_size(self) -> tuple[int, ...]:
-        return tuple(n + 2 * p for n, p in zip(self.size, self.padding, strict=True))
-
-    @property
-    def gradient_padding(self) -> tuple[int, ...]:
-        """Padding with which the gradient of the output is stored, for `conv_backward_input`."""
-        if self.is_volume:
-            return (0, 0, 0)
-        return tuple(-(-p // step) for p, step in zip(self.padding, self.stride, strict=True))
-
-    @property
-    def is_uneven(self) -> bool:
-        """Whether the stride does not divide the number of rows that it wraps around."""
-        return self.wrap and self.size[0] % self.stride[0] > 0
+            self.padding, self.gradient_padding = (self.padding[0] if wrap else 0, 0, 0), (0, 0, 0)
+        self.padded_size = tuple(n + 2 * p for n, p in zip(size, self.padding, strict=True))
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -111,9 +75,8 @@ def make_layers(size: Ints, dtype: torch.dtype, weights: Tensors, layout: Ints) 
     length = 2 + len(size)
     layers: list[Layer] = []
     for i, weight in enumerate(rows):
-        joined, wrap, *stride = layout[i * length : (i + 1) * length]
         before = layers[-1].out_size if layers else tuple(size)
-        layers.append(Layer(weight, tuple(stride), bool(wrap), bool(joined), before))
+        layers.append(Layer(weight, before, *layout[i * length : (i + 1) * length]))
     return layers
 
 
