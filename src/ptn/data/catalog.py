@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..config import check_options
-from ..errors import InputError, unknown_name
+from ..errors import check_choice
 from .dataset import Dataset, VoxelDataset, concatenate
 from .digits import (
     QUICKSTART,
@@ -18,6 +18,7 @@ from .digits import (
     load_quickstart,
     load_rotmnist,
 )
+from .mnist import MNIST_SPLITS, ROTATED_ZIP
 from .modelnet import SPLITS as MODELNET_SPLITS
 from .modelnet import load_modelnet
 from .svhn import load_svhn
@@ -34,7 +35,6 @@ class DatasetInfo:
         files: the files that must be in a data folder (one in `PTN_DATA`, or the downloads).
         command: the command that downloads them.
         options: names of the options of `load_dataset` for this set.
-        load: function that loads a split.
         optional: splits that no experiment uses.
     """
 
@@ -60,10 +60,7 @@ def load_dataset(name: str, split: str, **options: Any) -> Dataset | VoxelDatase
     info = dataset_info(name)
     parts = split.split("+")
     for part in parts:
-        if part not in info.splits:
-            raise unknown_name(f"split of {name}", part, info.splits)
-    if len(set(parts)) < len(parts):
-        raise InputError(f"split {split!r} of {name} has a part twice")
+        check_choice(f"split of {name}", part, info.splits)
     options = check_options(info.load, options, info.options, f"option of {name}")
     return concatenate([info.load(part, **options) for part in parts])
 
@@ -75,14 +72,12 @@ def list_datasets() -> list[DatasetInfo]:
 
 def dataset_info(name: str) -> DatasetInfo:
     """Return the facts about a data set."""
-    if name not in _CATALOG:
-        raise unknown_name("data set", name, _CATALOG)
+    check_choice("data set", name, _CATALOG)
     return _CATALOG[name]
 
 
 _MNIST_FILES = "mnist/mnist.npz, or the four idx files in mnist/"
-_SVHN_CROPS = "svhn/{train,test}_32x32.mat"
-_SVHN_TILES = "svhn/{train,test}.tar.gz (unpacked or not), or the context tiles"
+_SVHN_TILES = "svhn/{train,test}.tar.gz, or the context tiles"
 _SVHN_SPLITS = {"train": 73_257, "fit": 67_257, "valid": 6_000, "test": 26_032, "extra": 531_131}
 _SVHN_MINUS_SPLITS = {"train": 62_871, "fit": 57_688, "valid": 5_183, "test": 22_460, "extra": 455_093}
 
@@ -107,7 +102,7 @@ def _svhn(name: str, description: str) -> DatasetInfo:
         _SVHN_MINUS_SPLITS if minus else _SVHN_SPLITS,
         classes=8 if minus else 10,
         shape=(3, 32, 32),
-        files=_SVHN_TILES if rotated else f"{_SVHN_CROPS}, {_SVHN_TILES}",
+        files=_SVHN_TILES if rotated else f"svhn/{{train,test}}_32x32.mat, {_SVHN_TILES}",
         command="ptn data fetch rotsvhn" if rotated else "ptn data fetch svhn",
         options=("size", "training_tiles", *(("scale", "seed") if rotated else ())),
         load=partial(load_svhn, rotated=rotated, minus=minus),
@@ -133,7 +128,7 @@ _ENTRIES = (
     DatasetInfo(
         "mnist",
         "handwritten digits",
-        {"train": 60_000, "test": 10_000},
+        MNIST_SPLITS,
         classes=10,
         shape=(1, 28, 28),
         files=_MNIST_FILES,
@@ -144,8 +139,7 @@ _ENTRIES = (
     _digits(
         "rotmnist",
         "MNIST digits rotated by any angle: the original files, or generated from MNIST",
-        files="rotmnist/mnist_rotation_new.zip (ptn data fetch rotmnist), the two .amat files in it, or "
-        f"rotmnist/rotated_{{train,valid,test}}.npz; otherwise {_MNIST_FILES}",
+        files=f"{ROTATED_ZIP} (ptn data fetch rotmnist); otherwise {_MNIST_FILES}",
         options=("source", "seed"),
         load=load_rotmnist,
     ),
@@ -162,8 +156,8 @@ _ENTRIES = (
     _svhn("rotsvhn", "house number digits rotated by any angle"),
     _svhn("svhn-minus", "house number digits without 6 and 9"),
     _svhn("rotsvhn-minus", "house number digits without 6 and 9, rotated by any angle"),
-    _modelnet(40, "modelnet40/ModelNet40.zip (unpacked or not), or packed voxels"),
-    _modelnet(10, "modelnet10/ModelNet10.zip (unpacked or not)"),
+    _modelnet(40, "modelnet40/ModelNet40.zip, or packed voxels"),
+    _modelnet(10, "modelnet10/ModelNet10.zip"),
     DatasetInfo(
         "quickstart",
         "5,000 MNIST digits without a download, rotated, scaled by 0.6 to 1.2, and shifted",

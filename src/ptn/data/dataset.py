@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..config import check
 from ..errors import InputError
 from .store import fingerprint
 
@@ -96,11 +94,7 @@ def unpack_voxels(packed: Tensor, size: int) -> Tensor:
 
 
 def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> AnyDataset:
-    """Return the samples at `rows` (int64, in this order), with the per-sample values of `meta`.
-
-    Args:
-        split: name of the new split, by default that of `dataset`.
-    """
+    """Return the samples at `rows` (int64, in this order), with their values of `meta`; `split` renames them."""
     count = len(dataset)
 
     def select(value: Any) -> Any:
@@ -116,14 +110,6 @@ def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> An
     storage = _storage(dataset)
     images: dict[str, Any] = {storage: getattr(dataset, storage)[rows]}
     return replace(dataset, split=split or dataset.split, labels=dataset.labels[rows], meta=meta, **images)
-
-
-def hold_out(dataset: AnyDataset, count: int, *, seed: int) -> tuple[AnyDataset, AnyDataset]:
-    """Split `dataset` at random into the training part and `count` samples called "valid", both in order."""
-    check("hold_out", count, 0 < count < len(dataset), f"between 1 and {len(dataset) - 1}")
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
-    held_out, kept = order[:count].sort().values, order[count:].sort().values
-    return subset(dataset, kept), subset(dataset, held_out, split="valid")
 
 
 def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDataset:
@@ -147,24 +133,26 @@ def _storage(dataset: Dataset | VoxelDataset) -> str:
 
 def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
-    for key in metas[0]:
-        values: list[Any] = [meta.get(key) for meta in metas]
-        kinds = {type(value) for value in values}
-        if kinds == {Tensor}:
+    for key, first in metas[0].items():
+        values: list[Any] = [meta[key] for meta in metas if key in meta]
+        if len(values) < len(metas):
+            continue
+        if isinstance(first, Tensor):
             joined[key] = torch.cat(values)
-        elif kinds == {list}:
-            joined[key] = list(chain(*values))
-        elif Tensor not in kinds and all(value == values[0] for value in values):
-            joined[key] = values[0]
+        elif isinstance(first, list):
+            joined[key] = [item for value in values for item in value]
+        elif all(value == first for value in values):
+            joined[key] = first
     joined["source"] = " + ".join(dict.fromkeys(meta["source"] for meta in metas))
     joined["sha256"] = fingerprint(parts=[meta["sha256"] for meta in metas])
     return joined
 
 
 def _check_labels(dataset: Dataset | VoxelDataset, count: int) -> None:
-    labels, name = dataset.labels, f"{dataset.name} {dataset.split}"
-    if labels.dtype != torch.int64 or labels.shape != (count,):
-        raise InputError(f"{name}: {count} images but labels are {labels.dtype} {tuple(labels.shape)}")
-    if count and not 0 <= int(labels.min()) <= int(labels.max()) < len(dataset.classes):
-        values = f"{int(labels.min())} to {int(labels.max())}"
-        raise InputError(f"{name}: labels from {values} do not fit {len(dataset.classes)} classes")
+    labels, classes = dataset.labels, len(dataset.classes)
+    valid = labels.dtype == torch.int64 and labels.shape == (count,)
+    if not valid or (count and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
+        raise InputError(
+            f"{dataset.name} {dataset.split}: labels of {count} images must be int64 ({count},), from 0 to "
+            f"{classes - 1}; got {labels.dtype} {tuple(labels.shape)}"
+        )

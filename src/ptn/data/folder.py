@@ -9,7 +9,7 @@ skipped, with a warning and an entry in `meta["skipped"]`.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from numbers import Integral
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -20,13 +20,12 @@ from ..config import check
 from ..errors import InputError, check_choice, nothing_at
 from .dataset import Dataset
 from .images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
-from .store import LOG, fingerprint, sha256_of_file
+from .store import LOG, fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 
-# The image files of each class.
-Listing = dict[str, list[Path]]
+Listing = dict[str, list[Path]]  # the image files of each class
 
 
 def load_folder(
@@ -46,8 +45,7 @@ def load_folder(
         image_size: height and width of the images, or one number for both.
         channels: 1 for gray, 3 for color; None for color if any image of any split has it.
         fit: "resize" changes the aspect ratio; "pad" keeps it and adds black borders.
-        valid_fraction: share of the training images used for validation, without a folder for it.
-        test_fraction: the same for testing.
+        valid_fraction, test_fraction: shares of the training images for splits that have no folder.
         seed: seed of that choice.
 
     `meta` has "files" and "skipped" (paths relative to `root`), "source" and "sha256".
@@ -55,11 +53,8 @@ def load_folder(
     root = Path(root)
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
-    sides = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
-    valid = len(sides) == 2 and all(isinstance(side, Integral) and side > 0 for side in sides)
-    check("image_size", image_size, valid, "a positive integer, or height and width")
-    height, width = map(int, sides)
-    check("channels", channels, channels in (None, 1, 3), "1 or 3")
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    check("image_size", image_size, min(height, width) > 0, "positive")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     valid = min(fractions.values()) >= 0 and sum(fractions.values()) < 1
     check("valid_fraction and test_fraction", fractions, valid, "at least 0 and less than 1 together")
@@ -72,21 +67,19 @@ def load_folder(
     images = _read_all(files, (height, width), channels, fit)
     names = {path: path.relative_to(root).as_posix() for path in files}
     labels = [classes.index(name) for name, paths in chosen.items() for path in paths if path in images]
-    skipped = [name for path, name in names.items() if path not in images]
-    hashes = {names[path]: sha256_of_file(path) for path in images}
-    empty = sorted(set(range(len(classes))) - set(labels)) if split == "train" else []
+    empty = set(range(len(classes))) - set(labels) if split == "train" else set()
     if not images or empty:
-        kind = f"class {classes[empty[0]]}" if images else split
-        raise InputError(f"{root}: no image of {kind} can be read; {len(skipped)} files of {split} are damaged")
+        kind = f"class {classes[min(empty)]}" if empty else split
+        raise InputError(f"{root}: no image of {kind} can be read")
+    hashes = {names[path]: sha256_of_file(path) for path in images}
     meta = {
         "source": "folder",
         "sha256": fingerprint(files=hashes, size=[height, width], channels=channels, fit=fit, labels=labels),
         "files": tuple(hashes),
-        "skipped": tuple(skipped),
+        "skipped": tuple(name for path, name in names.items() if path not in images),
     }
-    return Dataset(
-        root.resolve().name, split, torch.stack(list(images.values())), torch.tensor(labels), classes, meta
-    )
+    stacked = torch.stack(list(images.values()))
+    return Dataset(root.resolve().name, split, stacked, torch.tensor(labels), classes, meta)
 
 
 def list_images(root: Path) -> dict[str, Listing]:
@@ -95,21 +88,19 @@ def list_images(root: Path) -> dict[str, Listing]:
         raise nothing_at("folder", root)
     valid = root / "valid" if (root / "valid").is_dir() else root / "val"
     folders = {"train": root / "train", "valid": valid, "test": root / "test"}
-    present = {split: folder for split, folder in folders.items() if folder.is_dir()}
-    if present and "train" not in present:
-        raise InputError(f"{root} has a folder {next(iter(present.values())).name} but no folder train")
-    top = present.get("train", root)
-    listings = {split: _list_classes(folder) for split, folder in ({"train": top} | present).items()}
+    folders = {split: folder for split, folder in folders.items() if folder.is_dir()} or {"train": root}
+    if "train" not in folders:
+        raise InputError(f"{root} has a folder {next(iter(folders.values())).name} but no folder train")
+    listings = {split: _list_classes(folder) for split, folder in folders.items()}
     train = listings["train"]
     if len(train) < 2:
-        classes = f"only the class {next(iter(train))}" if train else "no class"
-        raise InputError(f"{top} has {classes}: put the images into one folder per class, at least two")
+        raise InputError(f"{folders['train']} has {len(train)} classes: put the images into one folder per class")
     for name, files in train.items():
         if not files:
-            raise InputError(f"{top / name} has no images: every class needs some")
+            raise InputError(f"{folders['train'] / name} has no images: every class needs some")
     for split, listing in listings.items():
         if unknown := sorted(listing.keys() - train.keys()):
-            raise InputError(f"{present[split] / unknown[0]} is a class that {top} does not have")
+            raise InputError(f"{folders[split] / unknown[0]} is a class that {folders['train']} does not have")
     return listings
 
 
@@ -187,11 +178,7 @@ def _find_channels(listings: dict[str, Listing]) -> Literal[1, 3]:
     from PIL import Image
 
     for path in (path for listing in listings.values() for files in listing.values() for path in files):
-        try:
-            with Image.open(path) as image:
-                gray = image.mode in _GRAY_MODES or image.mode.startswith("I;16")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-            continue  # reported when it is read
-        if not gray:
-            return 3
+        with suppress(InputError), reading(path), Image.open(path) as image:  # reported when it is read
+            if image.mode not in _GRAY_MODES and not image.mode.startswith("I;16"):
+                return 3
     return 1

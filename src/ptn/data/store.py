@@ -5,9 +5,8 @@ import json
 import logging
 import os
 import sys
-import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,21 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, optional_module, unknown_name
+from ..errors import InputError, check_choice, optional_module
 from ..files import read_tensors, save_tensors
 
 LOG = logging.getLogger("ptn")
-
-_TIMEOUT_S = 30.0
-_RETRIES = 2
 
 
 class MissingDataError(InputError):
     """Raised if the files of a data set are in no data folder."""
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
+@contextmanager
+def reading(path: Path | str) -> Iterator[None]:
+    """Context manager: errors, of which decoders raise many types, become an `InputError` that names the file."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"cannot read {path}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
@@ -63,41 +67,30 @@ def find(*relative_paths: str) -> Path | None:
 
 def missing(dataset: str, *relative_paths: str) -> MissingDataError:
     """Return the error for files of `dataset` that are in no data folder."""
-    names = " or ".join(relative_paths)
-    folders = ", ".join(str(folder) for folder in data_folders())
+    names, folders = " or ".join(relative_paths), ", ".join(map(str, data_folders()))
     return MissingDataError(f"{dataset}: no {names} in {folders}; get it with: ptn data fetch {dataset}")
 
 
 def fingerprint(**parts: object) -> str:
-    """Return the sha256 of named JSON-like values, independent of their order.
-
-    >>> fingerprint(seed=1, split="test") == fingerprint(split="test", seed=1)
-    True
-    """
+    """Return the sha256 of named JSON-like values, independent of their order."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return `build()`, stored in the cache under `key` and `sha256`.
 
-    `sha256` covers everything that the result depends on: source bytes, parameters, generator version. Files are
-    written atomically. A damaged file is rebuilt; a cache that cannot be written is skipped with a warning.
+    `sha256` covers everything that the result depends on: source bytes, parameters, generator version. A damaged
+    file is rebuilt; a cache that cannot be written is skipped with a warning.
     """
     path = cache_folder() / "generated" / f"{key}-{sha256[:16]}.safetensors"
     if os.path.exists(path):  # noqa: PTH110
         try:
-            tensors, metadata = read_tensors(path, "cache file")
-            if metadata.get("sha256") == sha256:
-                return tensors
-            LOG.warning("cache file %s has another hash: rebuilding it", path)
+            return read_tensors(path, "cache file")[0]
         except InputError as error:
             LOG.warning("%s: rebuilding it", error)
     tensors = {name: tensor.contiguous() for name, tensor in build().items()}
@@ -110,16 +103,8 @@ def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dic
 
 def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
     """Return the arrays with these names from an .npz file. Pickled arrays are refused."""
-    try:
-        with path.open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it is not an npz file")
-            if absent := [name for name in names if name not in file]:
-                raise ValueError(f"it has no array {absent[0]!r} but {', '.join(file.files)}")
-            return tuple(file[name] for name in names)
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {path}: {first_line(error)}") from error
+    with reading(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        return tuple(file[name] for name in names)
 
 
 class Remote(NamedTuple):
@@ -180,19 +165,16 @@ REMOTES: dict[str, tuple[Remote, ...]] = {
     ),
 }
 # Data sets generated from the files of another one.
-_GENERATED_FROM = {
-    **dict.fromkeys(("mnist-r", "mnist-rts", "sim2mnist", "sim2mnist-larger", "sim2mnist-turned"), "mnist"),
-    "svhn-minus": "svhn",
-    "rotsvhn-minus": "rotsvhn",
-}
+REMOTES |= dict.fromkeys(
+    ("mnist-r", "mnist-rts", "sim2mnist", "sim2mnist-larger", "sim2mnist-turned"), REMOTES["mnist"]
+)
+REMOTES |= {"svhn-minus": REMOTES["svhn"], "rotsvhn-minus": REMOTES["rotsvhn"]}
 
 
 def remotes_of(dataset: str) -> tuple[Remote, ...]:
     """Return the files that a data set is read or generated from."""
-    source = _GENERATED_FROM.get(dataset, dataset)
-    if source not in REMOTES:
-        raise unknown_name("data set", dataset, [*REMOTES, *_GENERATED_FROM])
-    return REMOTES[source]
+    check_choice("data set", dataset, REMOTES)
+    return REMOTES[dataset]
 
 
 def fetch(remote: Remote) -> Path:
@@ -209,7 +191,7 @@ def fetch(remote: Remote) -> Path:
         return present
     print(f"fetching {remote.path} from {remote.urls[0]}", file=sys.stderr)
     # With another encoding a server may compress the file again, and requests would undo both.
-    options = {"timeout": _TIMEOUT_S, "headers": {"Accept-Encoding": "identity"}, "chunk_size": 1 << 16}
+    options = {"timeout": 30.0, "headers": {"Accept-Encoding": "identity"}, "chunk_size": 1 << 16}
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), **options)
     errors = []
     for url in remote.urls:
@@ -218,10 +200,10 @@ def fetch(remote: Remote) -> Path:
             base_url="",
             registry={remote.path: remote.checksum},
             urls={remote.path: url},
-            retry_if_failed=_RETRIES,
+            retry_if_failed=2,
         )
         try:
             return Path(files.fetch(remote.path, downloader=downloader))
         except (OSError, ValueError) as error:  # includes every exception of requests
-            errors.append(f"{url}: {first_line(error)}")
+            errors.append(f"{url}: {_first_line(error)}")
     raise InputError(f"cannot download {remote.path}: {'; '.join(errors)}")

@@ -3,7 +3,7 @@
 Sources, under `svhn/` in a data folder, here for the split "train":
 
 - `train_32x32.mat`: the official crops, for upright sets only, because they lack the surroundings of the digits.
-- `train/digitStruct.mat` and its photos, or `train.tar.gz` with both: the official full numbers.
+- `train.tar.gz`: the official full numbers, photos and boxes.
 - `train_00.jpg` … and `train_labels.npz`: 48×48 tiles cut from the full numbers.
 
 Upright sets use the first source that exists, rotated sets the first of the last two. The central 32×32 of a tile
@@ -11,14 +11,13 @@ is the official crop.
 """
 
 import tarfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import ceil, pi
+from math import pi
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,28 +29,22 @@ from ..config import check
 from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
-from .store import cached, find, fingerprint, first_line, missing, read_npz, sha256_of_file
+from .store import cached, find, fingerprint, missing, read_npz, reading, sha256_of_file
 
-TILE = 48
-CROP = 32
+TILE: Literal[48] = 48
+CROP: Literal[32] = 32
 # The part of the training digits held out for validation, in blocks: digits of one photo are neighbors.
 HELD_OUT, HELD_OUT_OF = 6_000, 73_257
 BLOCK = 60
-DIGITS = tuple("0123456789")
-# A 6 rotated by 180° is a 9, and vice versa.
-AMBIGUOUS = (6, 9)
 # Parts of hashes; increase them if the same files give other images.
 TILES_VERSION = 1
 ROTATION_VERSION = 1
 
 _ATLAS_COLUMNS = 64
-_ATLAS_TILES = _ATLAS_COLUMNS**2
 _CHUNK = 2048
 
 Range = tuple[float, float]
 Tensors = dict[str, Tensor]
-# Files of a split: description, hash and reader.
-Source = tuple[str, str, Callable[[], Tensors]]
 
 
 def load_svhn(
@@ -59,8 +52,8 @@ def load_svhn(
     *,
     rotated: bool = False,
     minus: bool = False,
-    size: int = CROP,
-    scale: tuple[float, float] | None = None,
+    size: Literal[32, 48] = CROP,
+    scale: Range | None = None,
     training_tiles: bool = False,
     seed: int = 0,
 ) -> Dataset:
@@ -71,19 +64,16 @@ def load_svhn(
     Args:
         rotated: rotate every digit about the middle of its box by a uniform random angle, `meta["rotation"]`.
         minus: leave out 6 and 9; the other classes are numbered 0 to 7.
-        size: 32, or 48 for more of the surroundings. A rotated image of size 48 is black outside the disc that its
-            tile covers at every angle.
+        size: 48 shows more of the surroundings; rotated, it is black outside the disc that its tile always covers.
         scale: of rotated sets: scale every tile by a random factor in this range, at most 1: `meta["scale"]`. The
             image is black outside the scaled disc.
         training_tiles: load the splits "train", "fit" and "extra" as upright tiles of 48×48, to be rotated and
             cropped in training.
         seed: seed of angles and scales.
 
-    `meta` has "source", "sha256" and, if the source has them, "image_id" (the photo) and "frac_outside" (the share
-    of the tile outside the photo) of each digit.
+    If the source has them, `meta` has "image_id" (the photo) and "frac_outside" (the share of the tile outside the
+    photo) of each digit.
     """
-    check("size", size, size in (CROP, TILE), f"{CROP} or {TILE}")
-    check("seed", seed, 0 <= seed < 2**63, "at least 0 and less than 2^63")
     if scale is not None:
         check("scale", scale, 0 < scale[0] <= scale[1] <= 1, "two factors in order, above 0 and at most 1")
     if training_tiles and split in ("train", "fit", "extra"):
@@ -104,13 +94,13 @@ def load_svhn(
         margin = (tensors["images"].shape[-1] - size) // 2
         tensors["images"] = tensors["images"][..., margin : margin + size, margin : margin + size].contiguous()
     valid = validation_mask(len(tensors["labels"]))
-    classes = DIGITS
-    if minus:
-        kept = [digit for digit in range(10) if digit not in AMBIGUOUS]
-        mask = torch.isin(tensors["labels"], torch.tensor(kept))
-        tensors, valid = {name: tensor[mask] for name, tensor in tensors.items()}, valid[mask]
-        tensors["labels"] = torch.searchsorted(torch.tensor(kept), tensors["labels"])
-        classes = tuple(DIGITS[digit] for digit in kept)
+    classes = tuple("0123456789")
+    if minus:  # a 6 rotated by 180° is a 9, and vice versa
+        classes = tuple("01234578")
+        digits = torch.tensor([int(name) for name in classes])
+        kept = torch.isin(tensors["labels"], digits)
+        tensors, valid = {name: tensor[kept] for name, tensor in tensors.items()}, valid[kept]
+        tensors["labels"] = torch.searchsorted(digits, tensors["labels"])
     images, labels = tensors.pop("images"), tensors.pop("labels")
     name = ("rotsvhn" if rotated else "svhn") + ("-minus" if minus else "")
     sha256 = fingerprint(source=source, minus=minus, **parameters)
@@ -129,27 +119,20 @@ def validation_mask(count: int) -> Tensor:
     return torch.isin(torch.arange(count) // BLOCK, chosen)
 
 
-def _find_source(split: str, *, with_context: bool) -> Source:
-    """Find the files of a split; `with_context` if they must show the surroundings of the digits."""
+def _find_source(split: str, *, with_context: bool) -> tuple[str, str, Callable[[], Tensors]]:
+    """Return description, hash and reader of the files of a split, `with_context` those that show surroundings."""
     crops = find(f"svhn/{split}_32x32.mat")
     if crops and not with_context:
         return "official crops", sha256_of_file(crops), partial(read_crops, crops)
-    if boxes := find(f"svhn/{split}/digitStruct.mat"):
-        photos = sorted(boxes.parent.glob("*.png"))
-        digest = fingerprint(names=[path.name for path in photos], files=_sha256_of_files([boxes, *photos]))
-        return "full numbers", digest, partial(read_photos, boxes.parent)
     if archive := find(f"svhn/{split}.tar.gz"):
         return "full numbers", sha256_of_file(archive), partial(read_archive, archive)
     if labels := find(f"svhn/{split}_labels.npz"):
         atlases = sorted(labels.parent.glob(f"{split}_[0-9][0-9].jpg"))
-        return "context tiles", _sha256_of_files([*atlases, labels]), partial(read_atlases, atlases, labels)
+        hashes = fingerprint(files=[sha256_of_file(path) for path in (*atlases, labels)])
+        return "context tiles", hashes, partial(read_atlases, atlases, labels)
     name = ("rotsvhn" if with_context else "svhn") + ("-extra" if split == "extra" else "")
     first = f"svhn/{split}_labels.npz" if with_context else f"svhn/{split}_32x32.mat"
     raise missing(name, f"svhn/{split}.tar.gz", first)
-
-
-def _sha256_of_files(paths: Sequence[Path]) -> str:
-    return fingerprint(files=[sha256_of_file(path) for path in paths])
 
 
 def _rotate_all(read: Callable[[], Tensors], split: str, seed: int, size: int, limits: Range | None) -> Tensors:
@@ -179,76 +162,51 @@ def _rotate_all(read: Callable[[], Tensors], split: str, seed: int, size: int, l
 def read_crops(path: Path) -> Tensors:
     """Read a MATLAB 5 file of crops: `X` (32, 32, 3, N), and `y` with 10 for zero."""
     loadmat = optional_module("scipy.io").loadmat
-    try:
+    with reading(path):
         content = loadmat(path, variable_names=("X", "y"))
-        images, labels = content["X"], content["y"].ravel()
-    except Exception as error:  # scipy raises exceptions of many types for damaged files
-        raise InputError(f"cannot read {path} as a MATLAB file of SVHN: {first_line(error)}") from error
-    valid = images.dtype == np.uint8 and images.shape == (CROP, CROP, 3, len(labels))
-    if not valid or not np.isin(labels, np.arange(1, 11)).all():
-        raise InputError(f"{path}: X is {images.dtype} {images.shape} for {len(labels)} labels, 1 to 10")
-    return {
-        "images": torch.from_numpy(np.ascontiguousarray(images.transpose(3, 2, 0, 1))),
-        "labels": torch.from_numpy(labels.astype(np.int64) % 10),
-    }
+        return {
+            "images": torch.from_numpy(content["X"]).permute(3, 2, 0, 1).contiguous(),
+            "labels": torch.from_numpy(content["y"]).flatten().long() % 10,
+        }
 
 
 def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
     """Read the tiles in JPEG atlases of 64×64 tiles, and the arrays of `labels` in the same order."""
     y, image_id, frac_outside = read_npz(labels, "y", "image_id", "frac_outside")
-    if not len(y) == len(image_id) == len(frac_outside) or ceil(len(y) / _ATLAS_TILES) != len(atlases):
-        raise InputError(
-            f"{labels} has {len(y)} labels, which do not match its arrays or the {len(atlases)} atlases"
-        )
-    images = np.empty((len(y), 3, TILE, TILE), dtype=np.uint8)
 
-    def decode(index: int) -> None:
-        target = images[index * _ATLAS_TILES : (index + 1) * _ATLAS_TILES]
-        pixels = _read_pixels(atlases[index])
-        rows = ceil(len(target) / _ATLAS_COLUMNS)
-        if pixels.shape != (rows * TILE, _ATLAS_COLUMNS * TILE, 3):
-            raise InputError(
-                f"{atlases[index]} has shape {pixels.shape}, not {rows}×{_ATLAS_COLUMNS} tiles of {TILE}"
-            )
-        grid = pixels.reshape(rows, TILE, _ATLAS_COLUMNS, TILE, 3)
-        target[:] = grid.transpose(0, 2, 4, 1, 3).reshape(-1, 3, TILE, TILE)[: len(target)]
+    def decode(path: Path) -> NDArray[np.uint8]:
+        with reading(path):
+            grid = _read_pixels(path).reshape(-1, TILE, _ATLAS_COLUMNS, TILE, 3)
+        return grid.transpose(0, 2, 4, 1, 3).reshape(-1, 3, TILE, TILE)
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(decode, range(len(atlases))))
-    return _as_tensors(images, y, image_id, frac_outside)
+        images = np.concatenate(list(pool.map(decode, atlases)))
+    if not len(y) <= len(images) < len(y) + _ATLAS_COLUMNS:  # the last row may have unused tiles
+        raise InputError(f"{labels} has {len(y)} labels for {len(images)} tiles")
+    return _as_tensors(images[: len(y)], y, image_id, frac_outside)
 
 
 def read_archive(archive: Path) -> Tensors:
     """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
-    with TemporaryDirectory(prefix="ptn-") as folder:
-        try:
-            with tarfile.open(archive) as file:
-                file.extractall(folder, filter="data")  # refuses members that would land outside the folder
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise InputError(f"cannot unpack {archive}: {first_line(error)}") from error
-        struct_files = sorted(Path(folder).rglob("digitStruct.mat"))
-        if not struct_files:
-            raise InputError(f"{archive} has no digitStruct.mat")
-        return read_photos(struct_files[0].parent)
+    with reading(archive), TemporaryDirectory(prefix="ptn-") as folder:
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")  # refuses members that would land outside the folder
+        return _cut_all(next(Path(folder).iterdir()))
 
 
-def read_photos(folder: Path) -> Tensors:
-    """Cut the tiles of a folder of full numbers: its photos, and the boxes in its `digitStruct.mat`."""
+def _cut_all(folder: Path) -> Tensors:
+    """Cut the tiles of the photos in a folder, with the boxes of its `digitStruct.mat`."""
     names, tables = read_digit_struct(folder / "digitStruct.mat")
-    table = np.concatenate(tables)
-    counts = [len(rows) for rows in tables]
-    starts = np.cumsum(counts) - counts
-    images = np.empty((len(table), 3, TILE, TILE), dtype=np.uint8)
-    outside = np.empty(len(table), dtype=np.float32)
 
-    def cut(photo: int) -> None:
-        pixels = _read_pixels(folder / names[photo])
-        for index, row in enumerate(tables[photo], start=starts[photo]):
-            images[index], outside[index] = cut_tile(pixels, row[:4] - (1, 1, 0, 0))
+    def cut(name: str, table: NDArray[np.float64]) -> list[tuple[NDArray[np.uint8], float]]:
+        pixels = _read_pixels(folder / name)
+        return [cut_tile(pixels, row[:4] - (1, 1, 0, 0)) for row in table]
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(cut, range(len(names))))
-    return _as_tensors(images, table[:, 4] % 10, np.repeat(np.arange(len(tables)), counts) + 1, outside)
+        cuts = [tile for tiles in pool.map(cut, names, tables) for tile in tiles]
+    images, outside = (np.stack(column) for column in zip(*cuts, strict=True))
+    image_id = np.repeat(np.arange(len(tables)), list(map(len, tables))) + 1
+    return _as_tensors(images, np.concatenate(tables)[:, 4] % 10, image_id, outside)
 
 
 def _as_tensors(
@@ -256,9 +214,9 @@ def _as_tensors(
 ) -> Tensors:
     return {
         "images": torch.from_numpy(images),
-        "labels": torch.from_numpy(labels.astype(np.int64)),
-        "image_id": torch.from_numpy(image_id.astype(np.int64)),
-        "frac_outside": torch.from_numpy(frac_outside.astype(np.float32)),
+        "labels": torch.from_numpy(labels).long(),
+        "image_id": torch.from_numpy(image_id).long(),
+        "frac_outside": torch.from_numpy(frac_outside).float(),
     }
 
 
@@ -289,11 +247,8 @@ def cut_tile(photo: NDArray[np.uint8], box: NDArray[np.float64]) -> tuple[NDArra
 def _read_pixels(path: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {first_line(error)}") from error
+    with reading(path), Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]:
@@ -303,21 +258,13 @@ def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]
     """
     h5py = optional_module("h5py")
     fields = ("left", "top", "width", "height", "label")
-    try:
-        with h5py.File(path, "r") as file:
+    with reading(path), h5py.File(path, "r") as file:
 
-            def read(box: Any, field: str) -> list[float]:
-                values = box[field][()]  # one number if the photo has one digit, otherwise references to numbers
-                return [values[0, 0]] if values.shape == (1, 1) else [file[ref][0, 0] for ref in values[:, 0]]
+        def read(box: Any, field: str) -> list[float]:
+            values = box[field][()]  # one number if the photo has one digit, otherwise references to numbers
+            return [values[0, 0]] if values.shape == (1, 1) else [file[ref][0, 0] for ref in values[:, 0]]
 
-            photos = file["digitStruct"]
-            names = ["".join(map(chr, file[ref][()].ravel())) for ref in photos["name"][:, 0]]
-            boxes = (file[ref] for ref in photos["bbox"][:, 0])
-            tables = [np.array([read(box, field) for field in fields]).T for box in boxes]
-        table = np.concatenate(tables)
-    except Exception as error:  # h5py raises exceptions of many types for damaged files
-        raise InputError(f"cannot read {path} as a digitStruct file: {first_line(error)}") from error
-    valid = np.isfinite(table).all() and (table[:, 2:4] > 0).all() and np.isin(table[:, 4], np.arange(1, 11)).all()
-    if len(names) != len(tables) or not valid:
-        raise InputError(f"{path} has photos without boxes, boxes without a size, or labels outside 1 to 10")
-    return names, tables
+        photos = file["digitStruct"]
+        names = ["".join(map(chr, file[ref][()].ravel())) for ref in photos["name"][:, 0]]
+        boxes = (file[ref] for ref in photos["bbox"][:, 0])
+        return names, [np.array([read(box, field) for field in fields]).T for box in boxes]

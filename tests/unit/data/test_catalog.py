@@ -24,13 +24,13 @@ def test_missing_files_are_named_with_a_command_that_exists(store, name):
     [
         ("rotmnits", "train", {}, "did you mean 'rotmnist'"),
         ("rotmnist", "train+validation", {}, "did you mean 'valid'"),
-        ("rotmnist", "train+train", {}, "twice"),
         ("rotmnist", "test", {"source": "orginal"}, "did you mean 'original'"),
         ("sim2mnist", "test", {"cluter": 0}, "did you mean 'clutter'"),
         ("sim2mnist", "test", {"clutter": 2.5}, "clutter must be an integer"),
         ("mnist-r", "test", {"clutter": 3}, "unknown option of mnist-r 'clutter'"),
         ("quickstart", "test", {"seed": "1"}, "seed must be an integer"),
         ("svhn", "test", {"scale": [0.5, 1.0]}, "unknown option of svhn 'scale'"),
+        ("svhn", "test", {"size": 40}, "value of size"),
         ("modelnet40", "test", {"occupancy": "volume"}, "unknown value of occupancy 'volume'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Dataset and VoxelDataset: indexing, subsets, hold-out, concatenation."""
+"""Dataset and VoxelDataset: indexing, subsets, concatenation."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 
 from ptn import InputError
 from ptn.data import Dataset, VoxelDataset
-from ptn.data.dataset import concatenate, hold_out, subset, unpack_voxels
+from ptn.data.dataset import concatenate, subset, unpack_voxels
 
 
 def make(split, values, **meta):
@@ -27,13 +27,6 @@ def test_a_data_loader_reads_floats_and_labels():
     assert labels.tolist() == [0, 45, 3]
 
 
-def test_iteration_ends_after_the_last_sample():
-    assert [label for _, label in make("train", [4, 2])] == [4, 2]
-    volumes = make_voxels("train", torch.full((2, 64), 255, dtype=torch.uint8))
-    (volume, label), *rest = list(volumes)
-    assert (volume.shape, float(volume.min()), label, len(rest)) == ((1, 8, 8, 8), 1.0, 0, 1)
-
-
 def test_voxels_unpack_in_the_order_of_packbits():
     grids = np.random.default_rng(0).integers(0, 2, (3, 2, 8, 8, 8), dtype=np.uint8)
     packed = torch.from_numpy(np.packbits(grids.reshape(3, -1), axis=1))
@@ -41,6 +34,8 @@ def test_voxels_unpack_in_the_order_of_packbits():
     dataset = VoxelDataset("toy", "test", packed, 8, torch.zeros(3).long(), ("a",))
     assert dataset.channels == 2
     assert np.array_equal(dataset.images, grids)
+    assert [label for _, label in dataset] == [0, 0, 0]  # iteration ends
+    assert np.array_equal(dataset[1][0], grids[1])
 
 
 @pytest.mark.parametrize(
@@ -60,19 +55,6 @@ def test_a_subset_keeps_the_metadata_of_its_samples_in_order():
     assert len(hashes) == 3
     grids = torch.arange(3 * 128, dtype=torch.uint8).reshape(3, 128)
     assert torch.equal(subset(make_voxels("test", grids), torch.tensor([1])).packed, grids[1:2])
-
-
-def test_hold_out_partitions_the_samples_by_seed():
-    whole = make("train", list(range(50)))
-    kept, held_out = hold_out(whole, 10, seed=1)
-    assert (kept.split, len(kept), held_out.split, len(held_out)) == ("train", 40, "valid", 10)
-    assert torch.cat((kept.labels, held_out.labels)).sort().values.tolist() == list(range(50))
-    assert held_out.labels.tolist() != list(range(40, 50))
-    assert torch.equal(hold_out(whole, 10, seed=1)[1].labels, held_out.labels)
-    assert not torch.equal(hold_out(whole, 10, seed=2)[1].labels, held_out.labels)
-    for count in (0, 50):
-        with pytest.raises(InputError, match="hold_out"):
-            hold_out(whole, count, seed=0)
 
 
 def test_concatenation_joins_metadata_per_sample_and_keeps_what_agrees():

@@ -32,7 +32,7 @@ def source(session_cache):
     """150 digits, 15 of each class."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PTN_CACHE", str(session_cache))
-        images, labels = bundled_digits()
+        images, labels, _ = bundled_digits()
     chosen = torch.cat([(labels == digit).nonzero()[:15, 0] for digit in range(10)])
     return DigitSource(images[chosen], labels[chosen], "0" * 64)
 
@@ -145,7 +145,7 @@ def test_the_quickstart_is_stratified_and_its_upright_digits_are_those_of_the_fi
     assert test.labels.bincount().tolist() == [100] * 10
     index = test.meta["digit_index"]
     assert len(torch.cat((train.meta["digit_index"], index)).unique()) == 5000
-    images, labels = bundled_digits()
+    images, labels, _ = bundled_digits()
     upright = load_quickstart("test", perturbed=False)
     assert torch.equal(upright.meta["digit_index"], index)
     assert torch.equal(upright.images[:, 0], images[index])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptn.data.store import REMOTES, Remote, cached, fetch, find, read_npz, remotes_of
+from ptn.data.store import Remote, cached, fetch, find, read_npz
 from ptn.errors import InputError
 
 SHA = "0123456789abcdef" * 4
@@ -37,12 +37,6 @@ def test_an_earlier_folder_is_preferred_to_an_earlier_name(store, tmp_path, monk
     assert find("c.txt") is None
 
 
-def test_a_folder_of_ptn_data_that_does_not_exist_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("PTN_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match="nowhere"):
-        find("a.txt")
-
-
 def test_a_set_is_built_once_and_is_the_same_from_the_cache(store):
     views = {"transposed": torch.arange(12).reshape(3, 4).T}
     built = cached("toy", SHA, lambda: build() | views)
@@ -54,14 +48,11 @@ def test_a_set_is_built_once_and_is_the_same_from_the_cache(store):
         assert again[name].dtype == tensor.dtype
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "other hash"])
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty"])
 def test_a_damaged_cache_file_is_reported_and_rebuilt(store, caplog, damage):
     cached("toy", SHA, build)
     (path,) = (store.cache / "generated").iterdir()
-    if damage == "other hash":
-        cached("toy", SHA[:16] + "f" * 48, build)
-    else:
-        path.write_bytes({"truncated": path.read_bytes()[:-1], "garbage": b"\xff" * 100, "empty": b""}[damage])
+    path.write_bytes({"truncated": path.read_bytes()[:-1], "garbage": b"\xff" * 100, "empty": b""}[damage])
     with caplog.at_level(logging.WARNING, "ptn"):
         again = cached("toy", SHA, build)
     assert torch.equal(again["images"], build()["images"])
@@ -101,9 +92,8 @@ def test_a_bad_npz_file_is_one_line_that_names_it(tmp_path, content):
             np.save(stream, np.zeros(3))
     elif content != "pickle":
         path.write_bytes(path.read_bytes()[:-100] if content == "truncated" else content)
-    with pytest.raises(InputError, match=r"file\.npz") as caught:
+    with pytest.raises(InputError, match=r"file\.npz"):
         read_npz(path, "x")
-    assert "\n" not in str(caught.value)
 
 
 class Server:
@@ -189,12 +179,3 @@ def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, serve
     with pytest.raises(InputError, match=f"{path} is damaged"):
         fetch(server.remote)
     assert server.requests == []
-
-
-def test_every_remote_has_urls_and_a_checksum_of_the_right_length():
-    for remote in (remote for group in REMOTES.values() for remote in group):
-        assert remote.urls
-        algorithm, _, digits = (remote.checksum or "md5:" + "0" * 32).partition(":")
-        assert len(digits) == {"md5": 32, "sha256": 64}[algorithm]
-    with pytest.raises(InputError, match="did you mean 'mnist'"):
-        remotes_of("mnits")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.data import voxelize as voxelizer
-from ptn.data.voxelize import _points, parse_mesh, read_mesh, read_voxels, voxelize, voxelize_packed
+from ptn.data.voxelize import _points, parse_mesh, read_voxels, voxel_grids, voxelize
 from ptn.errors import InputError
 
 ndimage = pytest.importorskip("scipy.ndimage")
@@ -106,19 +106,6 @@ def test_the_size_of_chunks_does_not_matter(monkeypatch, points):
     np.testing.assert_array_equal(voxelize(*mesh, size=64), expected)
 
 
-@pytest.mark.parametrize(
-    ("vertices", "faces", "words"),
-    [
-        (np.zeros((3, 2)), [[0, 1, 2]], r"not \(3, 2\)"),
-        (np.ones((3, 3)), [[0, 1, 2]], "cannot be scaled"),
-        (np.diag([1.0, np.nan, 1.0]), [[0, 1, 2]], "not finite"),
-    ],
-)
-def test_arrays_that_are_not_a_mesh_are_refused(vertices, faces, words):
-    with pytest.raises(InputError, match=words):
-        voxelize(vertices, faces)
-
-
 def test_real_meshes_agree_with_the_packed_voxels(real_data):
     folder = real_data / "modelnet40"
     paths = sorted((folder / "meshes").glob("*.off"))
@@ -131,10 +118,9 @@ def test_real_meshes_agree_with_the_packed_voxels(real_data):
         assert file["names"].tolist() == names
         theirs["surface64"] = file["surf64"][rows]
     for row, path in enumerate(paths):
-        ours = voxelize_packed(*read_mesh(path))
+        ours = voxel_grids(*parse_mesh(path.read_bytes(), ".off"))
         for grid, packed in theirs.items():
-            size = int(grid[-2:])
-            a, b = (np.unpackbits(bits).reshape(size, size, size) > 0 for bits in (ours[grid], packed[row]))
+            a, b = ours[grid], np.unpackbits(packed[row]).reshape(ours[grid].shape) > 0
             assert (a & b).sum() / (a | b).sum() >= 0.93, (path.stem, grid)
             assert (a & dilated(b)).sum() / a.sum() >= 0.99, (path.stem, grid)
             assert (b & dilated(a)).sum() / b.sum() >= 0.99, (path.stem, grid)
@@ -145,18 +131,12 @@ FACES = [[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]]
 OFF = "OFF\n4 4 6\n0 0 0\n1 0 0\n0 2 0\n0 0 3e0\n3 0 2 1\n3 0 1 3\n3 1 2 3\n3 2 0 3\n"
 
 
-def triangles(mesh):
-    vertices, faces = mesh
-    return vertices[faces].tolist()
-
-
 @pytest.mark.parametrize("suffix", [".off", ".obj", ".ply", ".stl", ".OFF"])
-def test_every_format_gives_the_same_triangles(tmp_path, suffix):
+def test_every_format_gives_the_voxels_of_the_mesh(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     trimesh.Trimesh(VERTICES, FACES, process=False).export(path, file_type=suffix[1:].lower())
-    vertices, faces = read_mesh(path)
-    assert (vertices.dtype, faces.dtype) == (np.float64, np.int64)
-    assert triangles((vertices, faces)) == np.array(VERTICES)[FACES].tolist()
+    both = read_voxels(path, size=32, occupancy="surface+solid")
+    assert np.array_equal(both, voxelize(VERTICES, FACES, occupancy="surface+solid"))
 
 
 @pytest.mark.parametrize(
@@ -173,31 +153,29 @@ def test_every_format_gives_the_same_triangles(tmp_path, suffix):
     ids=["merged header", "one line", "CRLF", "comments", "no last line break", "face color", "vertex color"],
 )
 def test_every_form_of_an_off_file_is_the_same_mesh(text):
-    assert triangles(parse_mesh(text.encode(), ".off", "a.off")) == np.array(VERTICES)[FACES].tolist()
+    vertices, faces = parse_mesh(text.encode(), ".off")
+    assert vertices[faces].tolist() == np.array(VERTICES)[FACES].tolist()
 
 
-def test_polygons_become_triangles_that_cover_them():
-    square = "OFF\n5 2 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n-1 0.5 0\n4 0 1 2 3\n5 0 1 2 3 4\n"
-    corners = np.array(triangles(parse_mesh(square.encode(), ".off", "a.off")))
-    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1).sum() / 2
-    assert area == pytest.approx(1 + 1.5)
+def test_a_quad_becomes_two_triangles_that_cover_it():
+    vertices, faces = parse_mesh(b"OFF\n4 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n4 0 1 2 3\n", ".off")
+    a, b, c = vertices[faces].transpose(1, 0, 2)
+    assert np.linalg.norm(np.cross(b - a, c - a), axis=1).tolist() == [1, 1]  # twice the area
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "ply\nformat ascii 1.0\n",
         "OFF\nfive 4 0\n",
         OFF[: OFF.rindex("3 2 0 3")],
-        OFF[:40],
         OFF.replace("4 4 6", "900000000000 4 6"),
         OFF.replace("3 0 1 3", "3 0 1 4"),
         OFF.replace("3 0 1 3", "3 0 -1 3"),
-        OFF.replace("3 0 1 3", "x 0 1 3"),
         OFF.replace("0 0 3e0", "0 nan 3e0"),
         OFF.replace("0 0 3e0", "0 0,5 3e0"),
         "OFF\n4 0 0\n0 0 0\n1 0 0\n0 2 0\n0 0 3\n",
+        "OFF\n3 1 0\n0 0 0\n0 0 0\n0 0 0\n3 0 1 2\n",
     ],
 )
 def test_a_damaged_off_file_is_one_line_that_names_it(tmp_path, text):
@@ -212,16 +190,5 @@ def test_a_damaged_off_file_is_one_line_that_names_it(tmp_path, text):
 def test_absent_and_damaged_files_and_unknown_formats_are_named(tmp_path, name):
     if name.startswith("broken"):
         (tmp_path / name).write_bytes(b"\x00\xffjunk\n")
-    with pytest.raises(InputError, match=name) as raised:
+    with pytest.raises(InputError, match=name):
         read_voxels(tmp_path / name, size=32, occupancy="surface")
-    assert "\n" not in str(raised.value)
-
-
-def test_voxels_of_a_file_are_those_of_its_mesh(tmp_path):
-    path = tmp_path / "a.off"
-    path.write_text(OFF)
-    both = read_voxels(path, size=32, occupancy="surface+solid")
-    assert np.array_equal(both, voxelize(VERTICES, FACES, occupancy="surface+solid"))
-    path.write_text("OFF\n3 1 0\n0 0 0\n0 0 0\n0 0 0\n3 0 1 2\n")
-    with pytest.raises(InputError, match=r"a\.off: the mesh cannot be scaled"):
-        read_voxels(path, size=32, occupancy="surface")
