@@ -44,16 +44,15 @@ class Inspection:
 
 @torch.inference_mode()
 def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (0.0, 0.0)) -> Inspection:
-    """Runs both networks on `image` (C, H, W) in [0, 1], gray or RGB, of any size, transformed by `pose`.
+    """Runs both networks on `image` (C, H, W) in [0, 1], gray or RGB, of any size, placed on their input by `pose`.
 
-    The pose maps pixels of `image` to pixels of the networks' input. `pin_px` is a point to track, in pixels from
-    the center of `image`.
+    `pin_px` is a point to track, in pixels from the center of `image`.
     """
     canvas = place(image, pose, pair.size, pair.channels)[None]
     network, transformer = pair.polar, pair.transformer
     location = transformer.locate(network.normalize(canvas))
     polar_image = transformer.sample(canvas, location.origin)
-    features, logits = _classify(network, network.normalize(polar_image))
+    features, logits = _classify(network, polar_image)
     shown = [features[channel] for channel in _shown_channels(network)]
     x, y = location.origin[0].tolist()
     pin_x, pin_y = pose.compose(Similarity(shift_px=pin_px)).shift_px
@@ -96,15 +95,11 @@ def distinct_channels(maps: Tensor, count: int) -> list[int]:
     return chosen
 
 
-def _classify(network: PolarNetwork, polar_images: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns feature maps (C, h, w) of an early layer and logits (1, classes) of one normalized polar image.
-
-    Backbones of other packages have no feature maps here: (0, 1, 1).
-    """
-    classifier = network.classifier
+def _classify(network: PolarNetwork, polar_image: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns maps (C, h, w) of an early layer, none of other packages' backbones, and logits (1, classes)."""
+    classifier, maps = network.classifier, network.normalize(polar_image)
     if not isinstance(classifier, Classifier):
-        return polar_images.new_zeros(0, 1, 1), classifier(polar_images)
-    maps = polar_images
+        return maps.new_zeros(0, 1, 1), classifier(maps)
     for index, block in enumerate(classifier.features):
         maps = block(maps)
         if index == _LAYER:
@@ -119,8 +114,7 @@ def _shown_channels(network: PolarNetwork) -> tuple[int, ...]:
     corner = torch.zeros(1, channels, height, width)
     corner[..., height // 4 : 3 * height // 4, width // 2] = 1
     corner[..., 3 * height // 4, width // 2 : 3 * width // 4] = 1
-    polar_images = network.transformer.sample(corner, torch.zeros(1, 2))
-    features, _ = _classify(network, network.normalize(polar_images))
+    features, _ = _classify(network, network.transformer.sample(corner, torch.zeros(1, 2)))
     return tuple(distinct_channels(features, _MAPS))
 
 

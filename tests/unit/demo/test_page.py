@@ -63,31 +63,22 @@ def after_reply(page, action):
     page.wait_for_timeout(400)
 
 
-def draw(page, *strokes):
-    """Draws strokes: points as fractions of the networks' input."""
+def draw(page, *points):
+    """Draws a stroke through points, given as fractions of the networks' input."""
     page.click("#draw")
     box = page.locator("#stage").bounding_box()
     inset, side = 0.12 * box["width"], 0.76 * box["width"]
 
     def move_pen():
-        for stroke in strokes:
-            (x, y), *others = [(box["x"] + inset + side * x, box["y"] + inset + side * y) for x, y in stroke]
-            page.mouse.move(x, y)
-            page.mouse.down()
-            for x, y in others:
-                page.mouse.move(x, y)
-            page.mouse.up()
+        start, *others = [(box["x"] + inset + side * x, box["y"] + inset + side * y) for x, y in points]
+        page.mouse.move(*start)
+        page.mouse.down()
+        for point in others:
+            page.mouse.move(*point, steps=6)
+        page.mouse.up()
 
     after_reply(page, move_pen)
     page.click("#draw")
-
-
-def arc(x, y, radius, start, end):
-    angles = [math.radians(start + (end - start) * step / 12) for step in range(13)]
-    return [(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles]
-
-
-THREE = [*arc(0.48, 0.34, 0.15, -150, 90), *arc(0.48, 0.66, 0.17, -90, 150)]
 
 
 def marker(page):
@@ -118,27 +109,14 @@ def press(page, key, times):
 
 def test_rotating_a_drawn_digit_moves_the_marker_and_keeps_its_class(page):
     choose(page, "ptn_b.rotmnist")
-    draw(page, THREE)
+    draw(page, (0.3, 0.25), (0.7, 0.25), (0.45, 0.8))
     for turn in (90, -180, -90):
         before, _ = marker(page)
         after_reply(page, lambda: press(page, "Shift+ArrowRight", 18))
         assert page.inner_text("#turn-value") == f"{turn}°"
         # a learned origin follows the digit nearly, not exactly
         assert row_shift(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
-        assert prediction_of(page, "ptn") == "3"
-
-
-def test_an_empty_drawing_sends_no_request(page):
-    requests = []
-    page.on("request", lambda request: requests.append(request.url))
-    page.click("#draw")
-    page.get_by_text("Draw a digit here").wait_for()
-    page.wait_for_timeout(300)
-    assert requests == []
-    page.focus("#turn")
-    page.keyboard.press("ArrowRight")
-    assert page.inner_text("#draw") == "Draw"
-    assert page.get_by_text("Draw a digit here").is_hidden()
+        assert prediction_of(page, "ptn") == "7"
 
 
 def test_the_dot_rotates_and_the_square_scales(page):
@@ -169,34 +147,6 @@ def test_the_dot_rotates_and_the_square_scales(page):
     assert marker(page)[1] < near
 
 
-def test_wheel_sliders_and_keys_do_the_same(page):
-    box = page.locator("#stage").bounding_box()
-    page.mouse.move(box["x"] + 60, box["y"] + 60)
-    after_reply(page, lambda: page.mouse.wheel(0, 450))
-    assert page.inner_text("#turn-value") == "45°"
-    page.focus("#turn")
-    after_reply(page, lambda: page.keyboard.press("Home"))
-    assert page.inner_text("#turn-value") == "-180°"
-    page.focus("#size")
-    after_reply(page, lambda: page.keyboard.press("End"))
-    assert page.inner_text("#size-value") == "1.60"
-    after_reply(page, lambda: page.click("#reset"))
-    assert (page.inner_text("#turn-value"), page.inner_text("#size-value")) == ("0°", "1.00")
-
-
-def test_the_origin_follows_a_digit_that_is_dragged(page):
-    """Of a network trained on digits anywhere in the image."""
-    choose(page, "ptn_s.quickstart")
-
-    def origin():
-        return [float(part) for part in page.locator(".cross").first.get_attribute("d")[1:].split("h")[0].split()]
-
-    before = origin()
-    after_reply(page, lambda: press(page, "ArrowRight", 8))  # a seventh of the image
-    assert origin()[0] - before[0] == pytest.approx(100 / 7, abs=4)
-    assert prediction_of(page, "ptn") == "3"
-
-
 def test_everything_can_be_reached_with_the_tab_key(page):
     reached = set()
     for _ in range(40):
@@ -218,30 +168,19 @@ def drop(page, name, content):
     )
 
 
-def image_file(background, line=None):
-    """Returns the bytes of a PNG, with a vertical line or empty."""
-    picture = Image.new("RGB", (640, 400), background)
-    if line:
-        ImageDraw.Draw(picture).line([(300, 80), (300, 320)], fill=line, width=30)
+def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
+    picture = Image.new("RGB", (640, 400), (235, 230, 220))
+    ImageDraw.Draw(picture).line([(300, 80), (300, 320)], fill=(30, 40, 90), width=30)
     buffer = BytesIO()
     picture.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
     choose(page, "ptn_b.rotmnist")
-    after_reply(page, lambda: drop(page, "one.png", image_file((235, 230, 220), (30, 40, 90))))
+    after_reply(page, lambda: drop(page, "one.png", buffer.getvalue()))
     assert prediction_of(page, "ptn") == "1"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"\x89PNG\r\n\x1a\n and more", "not an image that this browser can read"), (None, "single colour")],
-    ids=["corrupt", "blank"],
-)
-def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_image(page, content, message):
-    drop(page, "file.png", content or image_file("white"))
-    page.locator("#message", has_text=message).wait_for()
+def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_image(page):
+    drop(page, "file.png", b"\x89PNG\r\n\x1a\n and more")
+    page.locator("#message", has_text="not an image that this browser can read").wait_for()
     after_reply(page, page.locator("#digits button").first.click)
     assert page.locator("#message").is_hidden()
 
@@ -304,16 +243,9 @@ def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrain
     page.close()
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1280, 900)])
-def test_it_fits_every_screen(open_page, width, height):
-    page = open_page(width, height)
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-    for part in ("#stage", "#spin", ".verdict.ptn"):
-        assert page.locator(part).is_visible()
-
-
-def test_two_fingers_rotate(open_page):
+def test_it_fits_a_phone_and_two_fingers_rotate(open_page):
     page = open_page(390, 844, has_touch=True, is_mobile=True)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     box = page.locator("#stage").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     session = page.context.new_cdp_session(page)
