@@ -23,36 +23,29 @@ if find_spec("hypothesis"):  # not required by the GPU tests
     settings.load_profile("ptn")
 
 
+_OPTIONS = [
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "deterministic"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.utils.deterministic, "fill_uninitialized_memory"),
+]
+_DEFAULTS = [getattr(*option) for option in _OPTIONS]
+
+
+def _reset_options() -> None:
+    for (owner, name), value in zip(_OPTIONS, _DEFAULTS, strict=True):
+        setattr(owner, name, value)
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed_and_default_options() -> Iterator[None]:
+    """Seeds torch, and resets its global options, which training changes."""
     torch.manual_seed(0)
-
-
-def _read_settings() -> tuple[bool, ...]:
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    return (
-        *(matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark),
-        *(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        torch.utils.deterministic.fill_uninitialized_memory,
-    )
-
-
-def _set_settings(values: tuple[bool, ...]) -> None:
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark, strict, warn_only, filling = values
-    torch.use_deterministic_algorithms(strict, warn_only=warn_only)
-    torch.utils.deterministic.fill_uninitialized_memory = filling
-
-
-_SETTINGS = _read_settings()
-
-
-@pytest.fixture(autouse=True)
-def _restore_settings() -> Iterator[None]:
-    """Restores the global settings of torch, which training changes, before and after every test."""
-    _set_settings(_SETTINGS)
+    _reset_options()
     yield
-    _set_settings(_SETTINGS)
+    _reset_options()
 
 
 @pytest.fixture(scope="session")
