@@ -53,13 +53,6 @@ def test_inside_r_min_it_blends_to_the_mean_of_the_innermost_circle():
     assert image[28, 20].item() == pytest.approx(4)
 
 
-def test_between_the_last_column_and_r_max_the_last_column_is_repeated():
-    grid = PolarGrid(8, 4, law="linear", r_max_px=20)
-    polar = torch.arange(4.0, dtype=torch.float64).expand(1, 1, 8, 4)
-    image = polar_unsample(polar, torch.zeros(1, 2, dtype=torch.float64), grid, (41, 41), mode="bicubic")
-    assert image[0, 0, 20, 20 + 18].item() == pytest.approx(3, abs=1e-6)
-
-
 def test_gradients_are_correct_and_finite_at_an_origin_on_a_pixel():
     grid = PolarGrid(6, 5)
     polar = torch.rand(1, 1, 6, 5, dtype=torch.float64, requires_grad=True)

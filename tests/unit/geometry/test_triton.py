@@ -77,14 +77,6 @@ def test_any_memory_layout(kernels_agree, channels, layout):
     )
 
 
-def test_channels_last_is_kept():
-    images = random(2, 3, 9, 8).to(memory_format=torch.channels_last).requires_grad_()
-    polar = polar_sample(images, random(2, 2) * 0.2, GRID, backend="triton")
-    assert polar.is_contiguous(memory_format=torch.channels_last)
-    (grad,) = torch.autograd.grad(polar.sum(), images)
-    assert grad.is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.parametrize("layout", ["contiguous", "x innermost"])
 def test_volumes_have_the_values_and_gradients_of_float64(kernels_agree, layout):
     volumes = torch.rand(2, 2, 7, 9, 5)

@@ -64,14 +64,6 @@ def test_transforms_of_torch_func_and_compile_agree_with_autograd():
     assert torch.allclose(one.grad, x.grad[0])
 
 
-def test_channels_last_is_kept():
-    x = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last).requires_grad_()
-    padded = wrap_pad(x, (1, 0))
-    assert padded.is_contiguous(memory_format=torch.channels_last)
-    (grad,) = torch.autograd.grad(padded, x, torch.ones_like(padded))
-    assert grad.is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.parametrize(("shape", "pad", "word"), [((4, 3), 1, "angles"), ((1, 1, 4, 3), (1, 1, 1), "2 amounts")])
 def test_bad_padding_is_refused(shape, pad, word):
     with pytest.raises(InputError, match=word):
