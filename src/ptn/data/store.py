@@ -108,7 +108,7 @@ def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
 
 
 class Remote(NamedTuple):
-    """A file to download: its path in a data folder, its mirrors, and "md5:…" or "sha256:…" if published."""
+    """A file to download: its path in a data folder, its mirrors, and its sha256 or "md5:…" if published."""
 
     path: str
     urls: tuple[str, ...]
@@ -120,6 +120,7 @@ def _remote(path: str, checksum: str | None, *folders: str) -> Remote:
 
 
 _MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+_ROTMNIST = "http://www.iro.umontreal.ca/~lisa/icml2007data"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": (
@@ -128,38 +129,28 @@ REMOTES: dict[str, tuple[Remote, ...]] = {
         _remote("mnist/t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3", *_MNIST),
         _remote("mnist/t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c", *_MNIST),
     ),
-    "rotmnist": (
-        _remote(
-            "rotmnist/mnist_rotation_new.zip",
-            "md5:0f9a947ff3d30e95cd685462cbf3b847",
-            "http://www.iro.umontreal.ca/~lisa/icml2007data",
-        ),
-    ),
+    "rotmnist": (_remote("rotmnist/mnist_rotation_new.zip", "md5:0f9a947ff3d30e95cd685462cbf3b847", _ROTMNIST),),
     "svhn": (
         _remote("svhn/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", _SVHN),
         _remote("svhn/test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", _SVHN),
     ),
     "svhn-extra": (_remote("svhn/extra_32x32.mat", "md5:a93ce644f1a588dc4d68dda5feec44a7", _SVHN),),
     "rotsvhn": (
-        _remote(
-            "svhn/train.tar.gz", "sha256:4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898", _SVHN
-        ),
-        _remote(
-            "svhn/test.tar.gz", "sha256:57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5", _SVHN
-        ),
+        _remote("svhn/train.tar.gz", "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898", _SVHN),
+        _remote("svhn/test.tar.gz", "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5", _SVHN),
     ),
     "rotsvhn-extra": (_remote("svhn/extra.tar.gz", None, _SVHN),),
     "modelnet40": (
         _remote(
             "modelnet40/ModelNet40.zip",
-            "sha256:42dc3e656932e387f554e25a4eb2cc0e1a1bd3ab54606e2a9eae444c60e536ac",
+            "42dc3e656932e387f554e25a4eb2cc0e1a1bd3ab54606e2a9eae444c60e536ac",
             "http://modelnet.cs.princeton.edu",
         ),
     ),
     "modelnet10": (
         _remote(
             "modelnet10/ModelNet10.zip",
-            "sha256:9d8679435fc07d1d26f13009878db164a7aa8ea5e7ea3c8880e42794b7307d51",
+            "9d8679435fc07d1d26f13009878db164a7aa8ea5e7ea3c8880e42794b7307d51",
             "http://3dvision.princeton.edu/projects/2014/3DShapeNets",
         ),
     ),

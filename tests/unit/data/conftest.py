@@ -1,6 +1,5 @@
-"""Fixtures for the tests of data: an empty store, real data, a writer of digitStruct files."""
+"""Fixtures for the tests of data: an empty store, a shared cache, a writer of digitStruct files."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,16 +32,6 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cache")
     yield folder
     shutil.rmtree(folder)
-
-
-@pytest.fixture
-def real_data(session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of real data in `PTN_DATA`; skips if it is not set."""
-    folder = os.environ.get("PTN_DATA", "").split(os.pathsep)[0]
-    if not folder:
-        pytest.skip("PTN_DATA is not set: no real data")
-    monkeypatch.setenv("PTN_CACHE", str(session_cache))
-    return Path(folder)
 
 
 @pytest.fixture

@@ -74,15 +74,6 @@ def test_a_file_that_is_not_an_image_is_named(tmp_path, content):
         read_image(path)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_a_png_returns_its_pixels_and_texts(tmp_path, channels):
-    image = torch.randint(0, 256, (channels, 5, 7)) / 255
-    write_png(image, tmp_path / "x.png", {"key": "text"})
-    pixels, texts = read_image(tmp_path / "x.png")
-    torch.testing.assert_close(pixels, image)
-    assert texts["key"] == "text"
-
-
 @pytest.mark.parametrize(
     ("color", "gray", "rgb"),
     [
