@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def fit(
     outputs = scores(model, sample[..., :crop, :crop]).shape[1]
     if outputs != (count := len(train_set.classes)):
         raise InputError(f"the model has {outputs} outputs, the data {count} classes: use num_classes={count}")
-    if isinstance(model, Network) and isinstance(train_set, Dataset) and _is_not_normalized(model):
+    if isinstance(model, Network) and isinstance(train_set, Dataset) and not _is_normalized(model):
         model.set_normalization(*channel_statistics(train_set.images))
     target = None if folder is None else make_folder(Path(folder))
     reporter = make_reporter() if progress else QuietReporter()
@@ -133,6 +133,10 @@ def _config(model: nn.Module) -> ModelConfig | None:
     return config if isinstance(config, ModelConfig) else None
 
 
+def _is_normalized(model: Network) -> bool:
+    return bool(model.get_buffer("mean").any() or (model.get_buffer("std") != 1).any())
+
+
 def _make_recipe(
     model: nn.Module,
     train: Dataset | VoxelDataset,
@@ -147,12 +151,9 @@ def _make_recipe(
     name = type(model).__name__ if config is None else config.name
     data = DataSpec(train.name, valid="valid" if has_valid else None)
     voxels = isinstance(train, VoxelDataset)
-    recipe = default_recipe(f"fit/{data.name}/{name}", data, name, len(train), voxels=voxels)
-    return override(replace(recipe, augment=build(AugmentSpec, augment, "augment")), settings)
-
-
-def _is_not_normalized(model: Network) -> bool:
-    return not model.get_buffer("mean").any() and bool((model.get_buffer("std") == 1).all())
+    spec = build(AugmentSpec, augment, "augment")
+    recipe = default_recipe(f"fit/{data.name}/{name}", data, name, len(train), augment=spec, voxels=voxels)
+    return override(recipe, settings)
 
 
 def _as_dataset(

@@ -1,5 +1,6 @@
 """Fleets: several runs in one process, interleaved step by step on a GPU, one after the other on a CPU."""
 
+import math
 import signal
 import threading
 import time
@@ -8,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Self
 
 import torch
 
 from ..errors import InputError
 from ..evaluation import DivergedError
 from .distributed import Parallel
-from .trainer import Run, RunFailedError
+from .trainer import Run
 
 VOTE_EVERY = 10
 """Number of steps after which processes that share a run agree on whether to stop."""
@@ -49,7 +51,7 @@ def train_fleet(
         on_failed: Called with each run that fails, and the reason.
     """
     fleet = _Fleet(deque(runs), at_once, on_done, on_failed)
-    with _stop_requests(budget_seconds) as stop:
+    with _Stop(budget_seconds) as stop:
         try:
             fleet.train(stop)
         except InputError:
@@ -65,34 +67,30 @@ def train_fleet(
 
 
 class _Stop:
-    """Whether and why to stop early: a signal, or the deadline."""
+    """Whether and why to stop early. SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
 
     def __init__(self, budget_seconds: float | None) -> None:
-        self.deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        self.deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
         self.reason: str | None = None
 
     def requested(self) -> bool:
-        if self.reason is None and self.deadline is not None and time.monotonic() >= self.deadline:
+        if self.reason is None and time.monotonic() >= self.deadline:
             self.reason = "the time budget is used up"
         return self.reason is not None
 
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
+    def __enter__(self) -> Self:
+        in_main_thread = threading.current_thread() is threading.main_thread()  # only it may handle signals
+        numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
+        self.before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.reason = f"received {signal.Signals(number).name}"
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def _stop_requests(budget_seconds: float | None) -> Iterator[_Stop]:
-    """Context manager: SIGINT and SIGTERM request a stop; a second SIGINT interrupts at once."""
-    stop = _Stop(budget_seconds)
-    in_main_thread = threading.current_thread() is threading.main_thread()  # only it may handle signals
-    numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()
-    before = {number: signal.signal(number, stop.on_signal) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass
@@ -166,7 +164,7 @@ class _Fleet:
         """Context manager: removes a run that fails; its last checkpoint is kept."""
         try:
             yield
-        except (RunFailedError, DivergedError) as error:
+        except DivergedError as error:
             del self.active[run]
             reason = f"{run.title}: {error}"
             self.outcome.failed.append((run, reason))

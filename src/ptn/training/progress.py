@@ -10,9 +10,6 @@ from .trainer import Progress, Run
 
 LINES_PER_RUN = 20
 
-BARELY_LEARNED = 0.8
-"""Fraction of the error of always predicting the most frequent class, above which a run has barely learned."""
-
 
 class PlainReporter:
     """Prints plain lines, about 20 for each run."""
@@ -30,8 +27,6 @@ class PlainReporter:
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
         self.print(summarize(records))
-        if (hint := advice(run)) is not None:
-            self.print(f"{run.title}: {hint}")
 
     def failed(self, run: Run, reason: str) -> None:
         self.print(f"failed: {reason}")
@@ -105,19 +100,6 @@ def summarize(records: Sequence[Record]) -> str:
     source = first.metrics.get("source")
     dataset = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
     return f"{first.recipe} seed {first.seed} on {dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
-
-
-def advice(run: Run) -> str | None:
-    """Returns a hint to train longer if a run has barely learned, else None."""
-    counts = run.data.train.labels.bincount()
-    baseline = 100 * (1 - counts.max().item() / counts.sum().item())
-    error = run.history[-1]["train_error"]
-    if error < BARELY_LEARNED * baseline:
-        return None
-    return (
-        f"the error on the training images of the last epoch is {error:.0f}%, that of always predicting the most "
-        f"frequent class {baseline:.0f}%: train longer (--epochs)"
-    )
 
 
 def _describe(run: Run, progress: Progress) -> str:

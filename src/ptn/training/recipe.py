@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,13 +156,11 @@ def folder_recipe(root: Path | str, *, model: str = "ptn_b", image_size: int = 6
 
     Training images are rotated by any angle. `model` is a name of the zoo or a timm backbone, "timm:resnet18".
     """
-    root = Path(root)
     _check_model(model, voxels=False, data="a folder of images")
-    options = {"root": str(root), "image_size": image_size}
-    count = sum(len(files) for files in list_images(root)["train"].values())
-    name = f"folder/{root.resolve().name}/{model.replace(':', '-')}"
-    data = DataSpec("folder", valid="valid", options=options)
-    return replace(default_recipe(name, data, model, count), augment=_ANY_ROTATION)
+    count = sum(len(files) for files in list_images(Path(root))["train"].values())
+    name = f"folder/{Path(root).resolve().name}/{model.replace(':', '-')}"
+    data = DataSpec("folder", valid="valid", options={"root": str(root), "image_size": image_size})
+    return default_recipe(name, data, model, count, augment=_ANY_ROTATION)
 
 
 def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
@@ -177,13 +175,15 @@ def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
     _check_model(model, voxels=voxels, data=name)
     train = "fit" if "fit" in info.splits else "train"  # the part of "train" without "valid"
     data = DataSpec(name, train, valid="valid" if "valid" in info.splits else None)
+    augment = _ANY_ROTATION if name in _ROTATED else AugmentSpec()
     title = f"{name}/{model.replace(':', '-')}"
-    recipe = default_recipe(title, data, model, info.splits[train], voxels=voxels)
-    return replace(recipe, augment=_ANY_ROTATION) if name in _ROTATED else recipe
+    return default_recipe(title, data, model, info.splits[train], augment=augment, voxels=voxels)
 
 
-def default_recipe(name: str, data: DataSpec, model: str, count: int, *, voxels: bool = False) -> Recipe:
-    """Returns a recipe for `count` training images, without augmentation."""
+def default_recipe(
+    name: str, data: DataSpec, model: str, count: int, *, augment: AugmentSpec, voxels: bool = False
+) -> Recipe:
+    """Returns a recipe for `count` training images."""
     batch = max(2, min(32 if voxels else 100, count // 4))
     small = model in list_models() and not voxels  # other networks are deeper or pretrained
     return Recipe(
@@ -192,6 +192,7 @@ def default_recipe(name: str, data: DataSpec, model: str, count: int, *, voxels:
         model=ModelSpec(model),
         optimizer=OptimizerSpec(lr=0.01 if small else 0.001),
         schedule=ScheduleSpec("cosine", warmup=0.05),
+        augment=augment,
         epochs=min(200, max(10, STEPS * batch // max(1, count))),
         batch=batch,
         label_smoothing=0.1,

@@ -24,18 +24,9 @@ _START = b'{"schema":'  # the first bytes of every line
 class Record:
     """Result of one evaluation of one run.
 
-    Attributes:
-        run: Name of the run: recipe, seed and start time.
-        id: Identifier of the evaluation, as in its `EvaluationSpec`, or None.
-        params: Number of parameters of the model.
-        test_error: Test error in %, None if the run failed.
-        metrics: Further results; "reason" of a failed run.
-        rotations, origins: Test-time augmentation: rotated copies of an image, and origins in each.
-        epochs: Number of epochs trained.
-        data_sha256: Hash of the training data.
-        config, config_sha256: `Recipe.changes()` and `Recipe.sha256`.
-        git, torch, device: Versions and hardware of the training.
-        started: Start of the run in UTC, ISO 8601.
+    `run` is the name of the run: recipe, seed and start time. `id` identifies the evaluation, as in its
+    `EvaluationSpec`. `test_error` in % is None if the run failed; `metrics` then has the reason. `config` and
+    `config_sha256` are `Recipe.changes()` and `Recipe.sha256`. `started` is a time in UTC, ISO 8601.
     """
 
     schema: int = SCHEMA

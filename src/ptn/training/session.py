@@ -34,9 +34,7 @@ class SessionOptions:
 
     Attributes:
         folder: Folder of all runs; records are appended to `folder`/records.jsonl.
-        resume: Continue from the checkpoints in `folder`.
-        fresh: Delete earlier runs of the recipes. Without `resume` and `fresh`, a folder that is not empty is an
-            error.
+        resume, fresh: Continue or delete earlier runs of the recipes; without either, these are an error.
         budget_seconds: Time after which all runs write a checkpoint and stop.
         at_once: Number of runs that share a GPU.
         checkpoint_every: Number of epochs between checkpoints.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..data import Dataset, VoxelDataset
 from ..device import Precision, set_float32
 from ..errors import InputError
-from ..evaluation import evaluate
+from ..evaluation import DivergedError, evaluate
 from ..files import read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
@@ -26,10 +26,6 @@ from .distributed import Parallel, synchronize_batch_norm
 from .recipe import Recipe
 from .records import timestamp
 from .step import Batches, TrainingStep, epoch_order, image_shape
-
-
-class RunFailedError(RuntimeError):
-    """Raised when a run cannot continue; its last checkpoint is kept and the other runs of a fleet continue."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,6 @@ class Run:
 
     @property
     def title(self) -> str:
-        """Recipe and seed, for messages."""
         return f"{self.recipe.name} seed {self.recipe.seed}"
 
     @property
@@ -175,11 +170,7 @@ class Run:
         save_tensors(self.folder / CHECKPOINT, tensors, {"state": json.dumps(state)})
 
     def resume(self) -> bool:
-        """Restores the checkpoint in `folder`; returns False if there is none.
-
-        Raises:
-            InputError: The checkpoint is damaged, or of another recipe, seed or model.
-        """
+        """Restores the checkpoint in `folder`; returns False if there is none."""
         if self.folder is None or not (self.folder / CHECKPOINT).exists():
             return False
         path = self.folder / CHECKPOINT
@@ -209,7 +200,7 @@ class Run:
         self.epoch, self.position = self.epoch + 1, 0
         if first_bad >= 0:
             rate = self.step.planned_rates[first_bad]
-            raise RunFailedError(
+            raise DivergedError(
                 f"the loss is not finite at step {first_bad} "
                 f"(epoch {first_bad // steps + 1}, learning rate {rate:g}): lower optimizer.lr"
             )
@@ -271,13 +262,8 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
         height, width = crop, crop
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        model = create_model(
-            recipe.model.name,
-            num_classes=len(train.classes),
-            image_size=(height, width),
-            in_chans=channels,
-            **options,
-        )
+        sizes: Any = {"num_classes": len(train.classes), "image_size": (height, width), "in_chans": channels}
+        model = create_model(recipe.model.name, **sizes, **options)
     if isinstance(train, Dataset) and isinstance(model, Network):
         model.set_normalization(*channel_statistics(train.images))
     return model
@@ -318,12 +304,11 @@ def restored_settings() -> Iterator[None]:
         (torch.utils.deterministic, "fill_uninitialized_memory"),
     ]
     before = [getattr(*option) for option in options]
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    mode = torch.get_deterministic_debug_mode()
     try:
         with warnings.catch_warnings():
             yield
     finally:
         for (owner, name), value in zip(options, before, strict=True):
             setattr(owner, name, value)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(mode)

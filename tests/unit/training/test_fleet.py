@@ -4,10 +4,8 @@ import itertools
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,14 +15,6 @@ from ptn.training import Run
 from ptn.training.fleet import train_fleet
 
 CPU = torch.device("cpu")
-
-
-def test_a_used_up_budget_writes_a_checkpoint(recipe, digits, tmp_path):
-    run = Run(recipe, digits, CPU, tmp_path)
-    outcome = train_fleet([run], budget_seconds=0)
-    assert (outcome.done, outcome.failed) == ([], [])
-    assert outcome.reason == "the time budget is used up"
-    assert (tmp_path / "checkpoint.safetensors").exists()
 
 
 def factories(recipe, digits, count, created):
@@ -37,18 +27,18 @@ def factories(recipe, digits, count, created):
     return [partial(create, seed) for seed in range(count)]
 
 
-def test_a_run_is_created_when_there_is_room_for_it(recipe, digits):
-    created, ended = [], []
-    runs = factories(recipe, digits, 3, created)
-    outcome = train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
-    assert ended == [(0, [0]), (1, [0, 1]), (2, [0, 1, 2])]
-    assert [run.together for run in outcome.done] == [1, 1, 1]
-
-
 @pytest.fixture
 def side_by_side(monkeypatch):
     """Interleaves two runs on the CPU, as on a GPU."""
     monkeypatch.setattr("ptn.training.fleet._Fleet._has_room", lambda fleet: len(fleet.active) < 2)
+
+
+def test_a_run_is_created_when_there_is_room_for_it(recipe, digits):
+    created, ended = [], []
+    runs = factories(recipe, digits, 2, created)
+    outcome = train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
+    assert ended == [(0, [0]), (1, [0, 1])]
+    assert [run.together for run in outcome.done] == [1, 1]
 
 
 def test_interleaved_runs_share_the_time(recipe, digits, side_by_side):
@@ -64,7 +54,7 @@ def test_a_run_that_cannot_be_created_leaves_checkpoints_of_the_others(recipe, d
     first = Run(recipe, digits, CPU, tmp_path)
 
     def too_large():
-        raise InputError("the device is out of memory")
+        raise torch.OutOfMemoryError
 
     with pytest.raises(InputError, match="out of memory"):
         train_fleet([first, *factories(recipe, digits, 1, []), too_large])
@@ -74,8 +64,6 @@ def test_a_run_that_cannot_be_created_leaves_checkpoints_of_the_others(recipe, d
 
 
 def test_out_of_memory_in_a_step_keeps_the_last_checkpoint(recipe, digits, tmp_path, monkeypatch):
-    whole = Run(recipe, digits, CPU)
-    train_fleet([whole])
     run = Run(recipe, digits, CPU, tmp_path, checkpoint_every=1)
     step, count = run.step._begin, itertools.count()
 
@@ -87,12 +75,9 @@ def test_out_of_memory_in_a_step_keeps_the_last_checkpoint(recipe, digits, tmp_p
     monkeypatch.setattr(run.step, "_begin", begin)
     with pytest.raises(InputError, match="out of memory: lower the batch size"):
         train_fleet([run])
-    resumed = Run(recipe, digits, CPU, tmp_path)
-    assert resumed.resume()
-    assert (resumed.epoch, resumed.position) == (1, 0)
-    train_fleet([resumed])
-    left, right = (run.step.tensors() for run in (resumed, whole))
-    assert [key for key in right if not torch.equal(left[key], right[key])] == []
+    again = Run(recipe, digits, CPU, tmp_path)
+    assert again.resume()
+    assert (again.epoch, again.position) == (1, 0)
 
 
 def test_no_run_starts_after_a_signal(recipe, digits, side_by_side):
@@ -103,18 +88,7 @@ def test_no_run_starts_after_a_signal(recipe, digits, side_by_side):
         return factories(recipe, digits, 1, created)[0]()
 
     outcome = train_fleet([interrupted, *factories(recipe, digits, 3, created)])
-    assert created == [0]
-    assert outcome.reason == "received SIGTERM"
-    assert outcome.done == []
-
-
-def test_a_budget_that_ends_after_the_last_run_stops_nothing(recipe, digits, monkeypatch):
-    now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
-    monkeypatch.setattr("ptn.training.fleet.time", clock)
-    run = Run(replace(recipe, epochs=1), digits, CPU)
-    outcome = train_fleet([run], budget_seconds=60, on_done=lambda run: now.append(now.pop() + 100))
-    assert (outcome.done, outcome.reason) == ([run], None)
+    assert (created, outcome.done, outcome.reason) == ([0], [], "received SIGTERM")
 
 
 def test_a_fleet_can_be_trained_outside_the_main_thread(recipe, digits):
@@ -123,4 +97,4 @@ def test_a_fleet_can_be_trained_outside_the_main_thread(recipe, digits):
     thread = threading.Thread(target=lambda: outcomes.append(train_fleet([run])))
     thread.start()
     thread.join()
-    assert outcomes[0].done == [run]
+    assert (outcomes[0].done, outcomes[0].reason) == ([run], None)

@@ -29,33 +29,21 @@ def test_the_hash_depends_on_training_alone(recipe):
     same = replace(recipe, name="other", seed=7, evaluations=(EvaluationSpec("a", rotations=8),))
     assert same.sha256 == recipe.sha256
     assert replace(recipe, augment=replace(recipe.augment, rotation_deg=180)).sha256 == recipe.sha256  # not 180.0
-    others = [
-        override(recipe, {key: value})
-        for key, value in {
-            "epochs": 4,
-            "optimizer.lr": 0.02,
-            "augment.mirror": True,
-            "model.options.wrap": False,
-            "precision": "bf16",
-        }.items()
-    ]
-    assert len({other.sha256 for other in [recipe, *others]}) == 6
+    settings = {"epochs": 4, "optimizer.lr": 0.02, "augment.mirror": True, "model.options.wrap": False}
+    others = [override(recipe, {key: value}) for key, value in settings.items()]
+    assert len({other.sha256 for other in [recipe, *others]}) == 5
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("epochs", 0, "epochs must be at least 1"),
-        ("dropout", 1.0, "dropout must be at least 0 and less than 1"),
         ("schedule.kind", "cosin", "did you mean 'cosine'"),
         ("schedule.warmup", 1.0, "schedule.warmup must be a fraction"),
         ("optimizer.lr", float("nan"), "optimizer.lr must be positive"),
-        ("precision", "fp16", "did you mean"),
         ("augment.scale", [2, 1], "two positive numbers in order"),
         ("selection", "valid", "set data.valid"),
-        ("evaluations", [], "evaluations must be"),
         ("evaluations", [{"rotations": 0}], "evaluations.rotations must be at least 1"),
-        ("optimiser.lr", 1, "did you mean 'optimizer.lr'"),
     ],
 )
 def test_bad_settings_are_named(recipe, key, value, message):
@@ -69,23 +57,19 @@ def test_every_data_set_has_a_recipe(info):
     train = "fit" if "svhn" in info.name else "train"
     assert recipe.data == DataSpec(info.name, train, valid="valid" if "valid" in info.splits else None)
     assert recipe.selection == ("valid" if recipe.data.valid else "final")
-    assert 10 <= recipe.epochs <= 200
+    upright = ("svhn", "mnist", "quickstart", "sim2mnist-turned")  # in training
+    assert recipe.augment.active == (not info.name.startswith(upright))
     channels, side, *_ = info.shape
     with torch.device("meta"):
         create_model(recipe.model.name, num_classes=info.classes, image_size=side, in_chans=channels)
 
 
-def test_only_rotated_data_sets_are_augmented_by_rotations():
-    assert dataset_recipe("rotmnist").augment.rotation_deg == 180
-    assert not dataset_recipe("svhn").augment.active
-
-
 @pytest.fixture
 def photos(tmp_path):
-    for name in ("cats", "dogs"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(30):
-            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    for number in range(60):
+        path = tmp_path / "photos" / ("cats", "dogs")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
     return tmp_path / "photos"
 
 
@@ -97,15 +81,9 @@ def test_a_folder_of_images_has_a_recipe(photos):
     assert 2 <= recipe.batch <= 30
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [("ptn_x", "did you mean 'ptn_"), ("cylindrical", "cannot be trained on a folder"), ("ptn_cnn_b", "ensemble")],
-)
-def test_models_that_cannot_be_trained_on_images_are_refused(photos, model, message):
-    with pytest.raises(InputError, match=message):
-        folder_recipe(photos, model=model)
-
-
-def test_models_of_images_are_refused_for_voxels():
+def test_models_that_cannot_be_trained_on_the_data_are_refused(photos):
+    for model, message in (("ptn_x", "did you mean"), ("cylindrical", "on a folder"), ("ptn_cnn_b", "ensemble")):
+        with pytest.raises(InputError, match=message):
+            folder_recipe(photos, model=model)
     with pytest.raises(InputError, match="ptn_b cannot be trained on modelnet40"):
         dataset_recipe("modelnet40", model="ptn_b")

@@ -1,7 +1,6 @@
 """Records: appended and merged by several processes, read after crashes, checked line by line."""
 
 import json
-import logging
 import math
 import resource
 import subprocess
@@ -49,19 +48,11 @@ def test_what_is_appended_is_read_back_in_order(tmp_path):
     append_records(path, [RECORD])
     append_records(path, [failed])
     assert read_records(path) == [RECORD, failed]
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["schema"] for line in lines] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"test_error": None}, "test_error must be null"),
-        ({"status": "failed"}, "test_error must be null"),
-    ],
-)
-def test_a_contradictory_record_cannot_be_created(changes, message):
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("changes", [{"test_error": None}, {"status": "failed"}])
+def test_a_contradictory_record_cannot_be_created(changes):
+    with pytest.raises(InputError, match="test_error must be null"):
         replace(RECORD, **changes)
 
 
@@ -69,10 +60,8 @@ def test_a_contradictory_record_cannot_be_created(changes, message):
     ("line", "message"),
     [
         ("not json", "not a record in JSON"),
-        ("[1, 2]", "schema None"),
         ('{"schema": 7, "future": 1}', "schema 7"),
         (json.dumps(asdict(RECORD) | {"params": "many"}), "params must be an integer; got 'many'"),
-        (json.dumps(asdict(RECORD) | {"parms": 1}), "did you mean 'params'"),
     ],
 )
 def test_a_bad_line_names_the_file_and_the_line(tmp_path, line, message):
@@ -81,11 +70,8 @@ def test_a_bad_line_names_the_file_and_the_line(tmp_path, line, message):
     with path.open("a") as file:
         file.write(line + "\n")
     append_records(path, [replace(RECORD, run="after")])
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"line 3: .*{message}"):
         read_records(path)
-    assert f"{path}, line 3: " in str(error.value)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path):
@@ -94,7 +80,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
         append_records(path, [replace(RECORD, metrics={"loss": math.nan})])
 
 
-@pytest.mark.parametrize("kept", [1, 5, 40, -2])
+@pytest.mark.parametrize("kept", [1, 40, -2, -1])
 def test_an_incomplete_last_line_is_ignored_and_then_removed(tmp_path, caplog, kept):
     path = tmp_path / "records.jsonl"
     first, second, third = numbered(3)
@@ -102,22 +88,11 @@ def test_an_incomplete_last_line_is_ignored_and_then_removed(tmp_path, caplog, k
     whole = path.read_bytes()
     start = whole.index(b"\n") + 1
     path.write_bytes(whole[:start] + whole[start:][:kept])
-
-    with caplog.at_level(logging.WARNING, "ptn"):
-        assert read_records(path) == [first]
-        assert "incomplete last line" in caplog.text
+    expected = [first, second] if kept == -1 else [first]  # -1: only the newline is missing
+    assert read_records(path) == expected
+    assert ("incomplete last line" in caplog.text) == (kept != -1)
     append_records(path, [third])
-    assert read_records(path) == [first, third]
-
-
-def test_a_whole_last_line_without_its_newline_is_kept(tmp_path):
-    path = tmp_path / "records.jsonl"
-    first, second, third = numbered(3)
-    append_records(path, [first, second])
-    path.write_bytes(path.read_bytes()[:-1])
-    assert read_records(path) == [first, second]
-    append_records(path, [third])
-    assert read_records(path) == [first, second, third]
+    assert read_records(path) == [*expected, third]
 
 
 def test_a_file_of_something_else_is_not_changed(tmp_path):
@@ -149,10 +124,10 @@ from ptn.training.records import append_records, read_records
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
 source = read_records(folder / "source.jsonl")
-print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):
-    append_records(folder / "all.jsonl", [replace(source[0], run=f"{name}-{number}", config={"long": "x" * 20_000})])
+    record = replace(source[0], run=f"{name}-{number}", config={"long": "x" * 20_000})
+    append_records(folder / "all.jsonl", [record])
     append_records(folder / "merged.jsonl", source, only_new=True)
 """
 
@@ -162,16 +137,10 @@ def test_concurrent_writers_lose_and_repeat_nothing(tmp_path):
     source = numbered(30)
     append_records(tmp_path / "source.jsonl", source)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    writers = [subprocess.Popen([*command, name], **pipes) for name in "abcd"]
+    writers = [subprocess.Popen([*command, name], stdin=subprocess.PIPE, text=True) for name in "abcd"]
     for writer in writers:
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    for writer in writers:
-        writer.communicate()
-        assert writer.returncode == 0
+        writer.stdin.close()  # the end of the input starts the writers together
+    assert [writer.wait() for writer in writers] == [0] * 4
     runs = [record.run for record in read_records(tmp_path / "all.jsonl")]
     for name in "abcd":
         assert [run for run in runs if run[0] == name] == [f"{name}-{number}" for number in range(40)]
@@ -200,12 +169,9 @@ def test_the_commit_shows_whether_files_were_changed(tmp_path):
     (package / "code.py").write_text("one = 1\n")
     assert git_commit(package) == "unknown"  # not in a repository
     git("init")
-    (tmp_path / "readme").write_text("a repository around it\n")
-    git("add", "readme")
-    git("commit", "-m", "first")
     assert git_commit(package) == "unknown"  # inside a repository, but not tracked
     git("add", ".")
-    git("commit", "-m", "second")
+    git("commit", "-m", "first")
     git("tag", "-a", "v1", "-m", "v1")
     commit = git("rev-parse", "--short", "HEAD")
     assert git_commit(package) == commit

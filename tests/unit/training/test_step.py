@@ -19,8 +19,8 @@ def test_an_epoch_has_every_sample_once_in_an_order_of_its_own():
     assert first.shape == (10, 10)
     assert len(first.unique()) == 100
     assert torch.equal(first, epoch_order(103, 10, seed=3, epoch=0))
-    assert not torch.equal(first, epoch_order(103, 10, seed=3, epoch=1))
-    assert not torch.equal(first, epoch_order(103, 10, seed=4, epoch=0))
+    for seed, epoch in ((3, 1), (4, 0)):
+        assert not torch.equal(first, epoch_order(103, 10, seed=seed, epoch=epoch))
 
 
 def make_voxels(count, channels=2, size=8):
@@ -70,22 +70,16 @@ def test_weight_decay_is_not_for_biases_norms_and_the_heatmap_layer(kind):
         assert torch.allclose(after[name], before[name] * 0.95, atol=1e-6)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.5])
-def test_origin_predictors_have_a_rate_of_their_own(decay):
+def test_origin_predictors_have_a_rate_of_their_own():
     model = ptn.create_model("ptn_s")
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    spec = OptimizerSpec("sgd", lr=0.1, weight_decay=decay)
-    rate, origin_rate = torch.tensor(0.1), torch.tensor(0.0)
-    optimizer = make_optimizer(model, spec, rate, origin_rate)
+    spec = OptimizerSpec("sgd", lr=0.1, weight_decay=0.5)
+    optimizer = make_optimizer(model, spec, torch.tensor(0.1), torch.tensor(0.0))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert moved == {name for name in before if not name.startswith("transformer.predictor.")}
-    origin_rate.fill_(0.1)  # the optimizer reads the tensor at every step
-    optimizer.step()
-    head = "transformer.predictor.head.weight"
-    assert not torch.equal(dict(model.named_parameters())[head], before[head])
 
 
 @pytest.mark.slow

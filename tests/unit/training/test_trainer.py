@@ -52,20 +52,14 @@ def reference(finished, recipe, digits):
     return finished["run"]
 
 
-def test_training_learns_and_keeps_its_history(reference):
-    losses = [epoch["loss"] for epoch in reference.history]
-    assert len(losses) == 3
-    assert losses[-1] < losses[0]
-    assert reference.history[-1]["lr"] < 1e-3
-
-
 def test_equal_seeds_give_equal_weights_and_other_seeds_do_not(reference, recipe, digits):
     torch.manual_seed(99)  # the global generator is not used
     assert different(state(train(recipe, digits)), state(reference)) == []
     assert different(state(train(replace(recipe, seed=1), digits)), state(reference)) != []
+    assert reference.history[-1]["loss"] < reference.history[0]["loss"]
 
 
-@pytest.mark.parametrize("steps", [1, 4, 7, 11])
+@pytest.mark.parametrize("steps", [4, 7])
 def test_a_resumed_run_equals_an_uninterrupted_one(reference, recipe, digits, tmp_path, steps):
     stopped = Run(recipe, digits, CPU, tmp_path)
     stop_after(stopped, steps)
@@ -75,19 +69,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(reference, recipe, digits, tm
     train_fleet([resumed])
     assert different(state(resumed), state(reference)) == []
     assert resumed.history == reference.history
-
-
-def test_steps_before_the_first_epoch_are_undone_by_restoring_the_state(reference, recipe, digits):
-    """The capture of a CUDA graph runs the step more often than an epoch has steps."""
-    run = Run(recipe, digits, CPU)
-    before, generator = state(run), run.step.generator.get_state()
-    for _ in range(2 * run.steps_per_epoch + 1):
-        run.step()
-    for key, value in run.step.tensors().items():
-        value.copy_(before[key])
-    run.step.generator.set_state(generator)
-    train_fleet([run])
-    assert different(state(run), state(reference)) == []
 
 
 def test_origin_predictors_are_first_updated_after_the_delay(recipe, digits):
@@ -178,7 +159,7 @@ def test_a_stop_after_a_nan_loss_keeps_the_last_good_checkpoint(recipe, digits, 
     assert (again.epoch, again.position) == (1, 0)
 
 
-def test_a_checkpoint_of_another_run_is_refused(recipe, digits, tmp_path):
+def test_a_checkpoint_of_another_run_or_damaged_is_refused(recipe, digits, tmp_path):
     Run(recipe, digits, CPU, tmp_path).save()
     assert not Run(recipe, digits, CPU, tmp_path / "empty").resume()
     for other in (replace(recipe, seed=5), replace(recipe, dropout=0.1)):
@@ -186,24 +167,16 @@ def test_a_checkpoint_of_another_run_is_refused(recipe, digits, tmp_path):
             Run(other, digits, CPU, tmp_path).resume()
     with pytest.raises(InputError, match="another model"):
         Run(recipe, digits, CPU, tmp_path, network=create_model("ccnn_s", image_size=20)).resume()
-
-
-def test_a_damaged_checkpoint_is_named(recipe, digits, tmp_path):
-    run = Run(recipe, digits, CPU, tmp_path)
-    run.save()
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match="is not a checkpoint"):
-        run.resume()
+        Run(recipe, digits, CPU, tmp_path).resume()
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_images_are_refused(recipe, digits, count):
-    train_set = Dataset(
-        "few", "train", digits.train.images[:count], digits.train.labels[:count], tuple("0123456789")
-    )
+def test_too_few_images_are_refused(recipe, digits):
+    one = Dataset("few", "train", digits.train.images[:1], digits.train.labels[:1], tuple("0123456789"))
     with pytest.raises(InputError, match="too few"):
-        Run(recipe, RunData(train_set), CPU, network=create_model("ptn_s", image_size=20))
+        Run(recipe, RunData(one), CPU)
 
 
 def test_channels_last_leaves_the_logits_equal():
