@@ -13,7 +13,7 @@ from experiments.recipes import find_recipe
 from ptn import create_model
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.dataset import subset
-from ptn.training import EvaluationSpec, Run, RunData
+from ptn.training import EvaluationSpec
 from ptn.training.session import load_split
 
 COUNT = 70
@@ -75,19 +75,6 @@ def test_where_learned_origins_are(monkeypatch):
     metrics = metrics_of("svhn/ptn_resnet32/paper", model, count=2)
     assert (metrics["origin_from_middle_px"], metrics["origin_deviation_px"]) == ([4, -1], [1, 0])
     assert metrics_of("svhn/ptn_resnet32/paper", model, count=1)["origin_deviation_px"] == [0, 0]
-
-
-@pytest.mark.usefixtures("svhn")
-def test_training_crops_come_from_tiles():
-    recipe = replace(find_recipe("rotsvhn/resnet32/modern+"), epochs=2, batch=24, precision="fp32")
-    run = Run(recipe, RunData(load_split(recipe.data, recipe.data.train)), torch.device("cpu"))
-    assert run.data.train.images.shape == (COUNT, 3, 48, 48)
-    assert run.model.input_shape == (3, 32, 32)
-    inputs = []
-    run.model.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
-    next(run.steps())
-    assert inputs[0].shape == (24, 3, 32, 32)
-    assert (inputs[0].min() >= 0) & (inputs[0].max() <= 1)
 
 
 def test_origin_errors_with_and_without_clutter(monkeypatch):

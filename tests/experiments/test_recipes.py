@@ -5,17 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from experiments.recipes import (
-    FORMS,
-    ensembles,
-    find_recipe,
-    form_of,
-    is_outdated,
-    recipe_names,
-    recipe_sha256,
-)
+from experiments.recipes import FORMS, ensembles, find_recipe, form_of, is_outdated, recipe_names, recipe_sha256
 from experiments.tables import load_records
-from ptn import InputError
 from ptn.config import build
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.catalog import dataset_info
@@ -95,13 +86,8 @@ def test_a_record_with_other_settings_is_outdated(make_record):
     assert is_outdated(replace(member, config_sha256=recipe_sha256("rotmnist/ptn_b/modern+")))
 
 
-def test_names_tell_data_model_and_form():
-    for name in recipe_names():
-        recipe = find_recipe(name)
-        dataset, model, *_ = name.split("/")
-        assert dataset == recipe.data.name
-        assert model == recipe.model.name or "timm" in recipe.model.name
-        assert form_of(name) in FORMS
+def test_names_tell_the_form():
+    assert {form_of(name) for name in recipe_names()} == set(FORMS)
     assert form_of("rotmnist/ptn_b/modern+/no-wrap") == "modern"
     assert form_of("svhn/resnet32/paper") == "paper"
     assert form_of("folder/modern/ptn_s") is None
@@ -125,16 +111,3 @@ def test_an_ablation_changes_one_thing():
             changed = find_recipe(f"{full.name}/no-{part}")
             assert getattr(changed, key) != getattr(full, key)
             assert replace(changed, **{key: getattr(full, key)}).sha256 == full.sha256
-
-
-def test_members_of_ensembles_are_recipes_on_the_same_data():
-    for ensemble in ensembles():
-        members = [find_recipe(member) for member in ensemble.members]
-        assert len({member.data.name for member in members}) == 1
-        assert len({member.precision for member in members}) == 1
-        assert len(members) > 1 or len(ensemble.seeds) > 1
-
-
-def test_an_unknown_recipe_names_the_nearest():
-    with pytest.raises(InputError, match=r"rotmnist/ptn_b/modern\+"):
-        find_recipe("rotmnist/ptn_b/modren+")
