@@ -39,6 +39,11 @@ def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
         raise unknown_name(kind, value, known)
 
 
+def first_line(error: Exception) -> str:
+    """Returns the first line of the message of an exception, or the name of its type."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def optional_module(name: str, install: str = "ptn[data]") -> Any:
     """Imports a module of an optional dependency.
 

@@ -1,6 +1,6 @@
 """Networks by name: building, loading, saving, exporting and polarizing."""
 
-from .export import Exported, OnnxModel, export
+from .export import OnnxModel, export
 from .hub import push_to_hub, save_pretrained
 from .inference import InferenceModel, for_inference, prepare_for_inference
 from .networks import (
@@ -28,7 +28,6 @@ from .zoo import (
 __all__ = [
     "Ensemble",
     "Explanation",
-    "Exported",
     "InferenceModel",
     "Model",
     "ModelConfig",

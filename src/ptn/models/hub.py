@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, optional_module
-from ..files import atomic_path, make_folder
+from ..errors import InputError, first_line, optional_module
+from ..files import make_folder, write_text
 from .networks import Model
 from .zoo import config_of, count_parameters, save_weights
 
@@ -29,62 +29,50 @@ def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = N
     description: dict[str, Any] = {"library_name": "ptn", "model": asdict(config)}
     if model.classes is not None:
         description["id2label"] = dict(enumerate(model.classes))
-    _write(folder / CONFIG, json.dumps(description, indent=2) + "\n")
+    write_text(folder / CONFIG, json.dumps(description, indent=2) + "\n")
     if not (folder / CARD).exists():
-        _write(folder / CARD, model_card(model, repo_id or folder.resolve().name))
+        write_text(folder / CARD, model_card(model, repo_id or folder.resolve().name))
     return folder
 
 
-def push_to_hub(
-    model: Model,
-    repo_id: str,
-    *,
-    private: bool | None = None,
-    token: str | None = None,
-    revision: str | None = None,
-    message: str = "Upload a model of ptn",
-) -> str:
+def push_to_hub(model: Model, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
     """Upload a model to "user/name" on the Hub and return the URL; `load_model(repo_id)` loads it.
 
     Args:
         private: Whether a new repository is private; None for the default of the Hub.
         token: By default the one that `hf auth login` stores.
-        revision: The branch, by default main.
-        message: Commit message.
     """
-    hub = _hub()
-    if token is None and hub.get_token() is None:
-        raise InputError("no Hugging Face token: run `hf auth login`, or set HF_TOKEN")
+    hub = optional_module("huggingface_hub", "ptn[hub]")
     with tempfile.TemporaryDirectory() as temporary:
         folder = save_pretrained(model, temporary, repo_id=repo_id)
         try:
             api = hub.HfApi(token=token)
             url = api.create_repo(repo_id, private=private, exist_ok=True)
-            api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=message, revision=revision)
+            api.upload_folder(repo_id=url.repo_id, folder_path=folder)
         except Exception as error:  # of the network or the Hub
-            raise InputError(f"cannot upload to {repo_id}: {_first_line(error)}") from error
+            hint = "`hf auth login` stores a token"
+            raise InputError(f"cannot upload to {repo_id} ({hint}): {first_line(error)}") from error
     return str(url)
 
 
 def download(repo_id: str, *, revision: str | None = None) -> Path:
     """Returns the weights file of "user/name" on the Hub, downloaded if necessary."""
-    hub = _hub()
+    hub = optional_module("huggingface_hub", "ptn[hub]")
     try:
         return Path(hub.hf_hub_download(repo_id, WEIGHTS, revision=revision, library_name="ptn"))
     except Exception as error:  # of the network or the Hub
-        raise InputError(f"no file {repo_id}, and the Hub has no such model: {_first_line(error)}") from error
+        raise InputError(f"no file {repo_id}, and the Hub has no such model: {first_line(error)}") from error
 
 
 def model_card(model: Model, repo_id: str, call: str | None = None) -> str:
     """Returns the README.md of a model; `call` is the expression that loads it."""
     config = config_of(model)
     voxels = len(model.input_shape) == 4
-    tags = ["polar-transformer-networks", "rotation", "equivariance", "pytorch"]
-    pipeline = [] if voxels else ["pipeline_tag: image-classification"]
-    front = "\n".join(["library_name: ptn", *pipeline, "tags:", *(f"- {tag}" for tag in tags)])
+    pipeline = "" if voxels else "\npipeline_tag: image-classification"
     classes = f"\n- classes: {', '.join(model.classes)}" if model.classes is not None else ""
     return f"""---
-{front}
+library_name: ptn{pipeline}
+tags: [polar-transformer-networks, rotation, equivariance, pytorch]
 ---
 
 # {repo_id.rpartition("/")[2]}
@@ -101,16 +89,3 @@ import ptn
 model = {call or f'ptn.load_model("{repo_id}")'}  # normalization is part of it
 ```
 """
-
-
-def _hub() -> Any:
-    return optional_module("huggingface_hub", "ptn[hub]")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -1,18 +1,18 @@
 """Copies of networks that are optimized for inference."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import fields
+from itertools import repeat
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..device import placement
-from ..errors import InputError
 from ..layers import ConvBlock, ResidualBlock
 from .networks import Ensemble, Explanation, Model, Network
 
@@ -26,8 +26,6 @@ def for_inference(model: Model) -> "InferenceModel":
     Batch norms are folded into the preceding convolutions, which changes the logits by rounding only. On a CPU the
     convolutions use channels-last memory, and large batches are processed in chunks.
     """
-    if not isinstance(model, Network | Ensemble):
-        raise InputError(f"for_inference takes a network of ptn; got {type(model).__name__}")
     return InferenceModel(model)
 
 
@@ -60,34 +58,28 @@ class InferenceModel(nn.Module):
         self.train(False)
 
     def train(self, mode: bool = True) -> "InferenceModel":
-        """Raise `InputError` unless `mode` is False."""
-        if mode:
-            raise InputError("a model for inference cannot be trained: train the network it was copied from")
+        """Do nothing: the model stays in evaluation mode."""
         return super().train(False)
 
     @torch.no_grad()
     def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
         """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin."""
-        logits = []
-        for part in self._chunks(len(images)):
-            options = {} if origin is None else {"origin": origin[part]}
-            logits.append(self.model(images[part], **options))
-        return logits[0] if len(logits) == 1 else torch.cat(logits)
+        if self.chunk is None or len(images) <= self.chunk:
+            return self._logits(images, origin)
+        origins = repeat(None) if origin is None else origin.split(self.chunk)
+        return torch.cat([self._logits(*part) for part in zip(images.split(self.chunk), origins, strict=False)])
+
+    def _logits(self, images: Tensor, origin: Tensor | None) -> Tensor:
+        return self.model(images) if origin is None else self.model(images, origin=origin)
 
     def explain(self, images: Tensor) -> Explanation:
         """Logits and intermediate results."""
-        parts = [self.model.explain(images[part]) for part in self._chunks(len(images))]
+        parts = [self.model.explain(part) for part in images.split(self.chunk or max(1, len(images)))]
         values: dict[str, Any] = {}
         for name in (field.name for field in fields(Explanation)):
             tensors = [getattr(part, name) for part in parts]
             values[name] = None if tensors[0] is None else torch.cat(tensors)
         return Explanation(**values)
-
-    def _chunks(self, count: int) -> Iterator[slice]:
-        """Slices of equal length, none longer than `chunk`."""
-        number = 1 if self.chunk is None else max(1, -(-count // self.chunk))
-        step = max(1, -(-count // number))
-        return (slice(start, start + step) for start in range(0, max(1, count), step))
 
 
 def fold_norms(model: Model) -> Model:
@@ -98,10 +90,9 @@ def fold_norms(model: Model) -> Model:
             if isinstance(block, ConvBlock):
                 setattr(parent, name, _FoldedBlock(_fold(block.conv, block.norm)))
             elif isinstance(block, ResidualBlock):
-                block.add_module("conv1", _fold(block.conv1, block.norm1))
-                block.add_module("conv2", _fold(block.conv2, block.norm2))
-                block.add_module("norm1", nn.Identity())
-                block.add_module("norm2", nn.Identity())
+                for conv, norm in (("conv1", "norm1"), ("conv2", "norm2")):
+                    block.add_module(conv, _fold(getattr(block, conv), getattr(block, norm)))
+                    block.add_module(norm, nn.Identity())
     return folded
 
 
@@ -137,11 +128,6 @@ def _largest_output_bytes(model: nn.Module, images: Tensor) -> int:
         if isinstance(output, Tensor):
             sizes.append(output.nbytes)
 
-    hooks = [layer.register_forward_hook(record) for layer in model.modules()]
-    try:
-        with torch.no_grad():
-            model(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with register_module_forward_hook(record), torch.no_grad():
+        model(images)
     return max(sizes)

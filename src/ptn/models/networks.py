@@ -21,10 +21,11 @@ from ..layers import (
     HeatmapActivation,
     OriginPredictor,
     PolarTransformer,
+    ResidualBlock,
     SpatialTransformer,
     default_predictor,
 )
-from .classifiers import Classifier, Stack, VoxelStack, image_classifier, residual_stage, voxel_classifier
+from .classifiers import Classifier, Stack, make_classifier
 
 ImageSize = tuple[int, int]
 Origin = Literal["learned", "center"]
@@ -90,15 +91,19 @@ class Network(nn.Module, ABC):
     """
 
     config: ModelConfig
-    classifier: nn.Module
 
-    def __init__(self, input_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], classifier: nn.Module, transformer: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.input_shape = input_shape
         self.classes: tuple[str, ...] | None = None
         self.metadata: dict[str, Any] = {}
         self.register_buffer("mean", torch.zeros(input_shape[0]))
         self.register_buffer("std", torch.ones(input_shape[0]))
+        if transformer is not None:
+            self.add_module("transformer", transformer)
+        self.classifier = classifier
 
     @abstractmethod
     def classifier_input(self, images: Tensor) -> Tensor:
@@ -108,11 +113,6 @@ class Network(nn.Module, ABC):
         """Logits (N, num_classes), or pooled features (N, C) of a network with `num_classes=0`."""
         self.check(images)
         return self.classifier(self.classifier_input(images))
-
-    def forward_features(self, images: Tensor) -> Tensor:
-        """The last feature maps (N, C, h, w)."""
-        self.check(images)
-        return self.read(self.classifier_input(images))[0]
 
     def explain(self, images: Tensor) -> Explanation:
         """Logits and intermediate results, in evaluation mode and without gradients."""
@@ -138,13 +138,12 @@ class Network(nn.Module, ABC):
 
     def set_normalization(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         """Set the mean and standard deviation per channel."""
-        values = {"mean": torch.as_tensor(mean), "std": torch.as_tensor(std)}
-        for name, tensor in values.items():
-            valid = tensor.shape == getattr(self, name).shape and bool(tensor.isfinite().all())
-            check(name, tensor.tolist(), valid, f"{self.input_shape[0]} finite numbers")
-        check("std", values["std"].tolist(), bool((values["std"] > 0).all()), "positive")
-        for name, tensor in values.items():
-            getattr(self, name).copy_(tensor)
+        mean, std = torch.as_tensor(mean), torch.as_tensor(std)
+        count = self.input_shape[0]
+        valid = mean.shape == std.shape == (count,) and bool((mean.isfinite() & std.isfinite() & (std > 0)).all())
+        check("mean and std", (mean.tolist(), std.tolist()), valid, f"{count} finite numbers each, std positive")
+        self.mean.copy_(mean)  # type: ignore[operator]
+        self.std.copy_(std)  # type: ignore[operator]
 
     def check(self, images: Tensor) -> None:
         """Raise `InputError` unless `images` have the shape, type and range of values that this network takes."""
@@ -161,10 +160,6 @@ class Network(nn.Module, ABC):
 class PlainNetwork(Network):
     """A classifier of the images themselves: CCNN, ResNet32."""
 
-    def __init__(self, input_shape: tuple[int, ...], classifier: nn.Module) -> None:
-        super().__init__(input_shape)
-        self.classifier = classifier
-
     def classifier_input(self, images: Tensor) -> Tensor:
         return self.normalize(images)
 
@@ -176,15 +171,7 @@ class PolarNetwork(Network):
     its background, and the border of the image is not visible.
     """
 
-    def __init__(
-        self,
-        input_shape: tuple[int, ...],
-        transformer: PolarTransformer | CylindricalTransformer,
-        classifier: nn.Module,
-    ) -> None:
-        super().__init__(input_shape)
-        self.transformer = transformer
-        self.classifier = classifier
+    transformer: PolarTransformer | CylindricalTransformer
 
     def classifier_input(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
         guide = self.normalize(images) if origin is None else None
@@ -194,11 +181,6 @@ class PolarNetwork(Network):
         """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin."""
         self.check(images)
         return self.classifier(self.classifier_input(images, origin))
-
-    def forward_features(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
-        """The last feature maps (N, C, angles, radii)."""
-        self.check(images)
-        return self.read(self.classifier_input(images, origin))[0]
 
     def trace(self, images: Tensor) -> Explanation:
         location = self.transformer.locate(self.normalize(images))
@@ -210,12 +192,7 @@ class PolarNetwork(Network):
 class SpatialNetwork(Network):
     """A classifier of images in the canonical pose that a spatial transformer predicts: STN."""
 
-    def __init__(
-        self, input_shape: tuple[int, ...], transformer: SpatialTransformer, classifier: nn.Module
-    ) -> None:
-        super().__init__(input_shape)
-        self.transformer = transformer
-        self.classifier = classifier
+    transformer: SpatialTransformer
 
     def classifier_input(self, images: Tensor) -> Tensor:
         pose = self.transformer.locate(self.normalize(images))
@@ -232,11 +209,6 @@ class Ensemble(nn.Module):
 
     def __init__(self, members: Sequence[Network]) -> None:
         super().__init__()
-        if not members:
-            raise InputError("an ensemble needs at least one network")
-        shapes = {member.input_shape for member in members}
-        if len(shapes) > 1:
-            raise InputError(f"the networks of an ensemble must take the same images; got {sorted(shapes)}")
         self.members = nn.ModuleList(members)
         self.input_shape = members[0].input_shape
         self.classes = members[0].classes
@@ -263,9 +235,6 @@ class Ensemble(nn.Module):
 
 
 def _mean_logits(logits: list[Tensor]) -> Tensor:
-    counts = [member.shape[1] for member in logits]
-    if len(set(counts)) > 1:
-        raise InputError(f"the networks of an ensemble must have the same classes; got {counts} of them")
     log_probabilities = torch.stack([member.log_softmax(dim=1) for member in logits])
     return log_probabilities.logsumexp(dim=0) - math.log(len(logits))
 
@@ -278,9 +247,10 @@ Model = Network | Ensemble
 
 
 def plain_network(config: ModelConfig, *, stack: Stack, dropout: float = 0.0) -> PlainNetwork:
-    """Conventional CNN."""
-    classifier = image_classifier(stack, config.in_chans, config.num_classes, config.image_size, dropout=dropout)
-    return PlainNetwork((config.in_chans, *config.image_size), classifier)
+    """Conventional CNN, of images or, with the stack "voxels", of voxels."""
+    size = (_cube_size(config),) * 3 if stack == "voxels" else config.image_size
+    classifier = make_classifier(stack, config.in_chans, config.num_classes, config.image_size, dropout=dropout)
+    return PlainNetwork((config.in_chans, *size), classifier)
 
 
 def polar_network(
@@ -314,36 +284,37 @@ def polar_network(
     channels, (height, width) = config.in_chans, config.image_size
     predictor = None
     if origin == "learned" and stack == "resnet32":
-        body = Blocks(ConvBlock(channels, 16), *residual_stage(16, 16, 4, stride=2))
+        body = Blocks(ConvBlock(channels, 16), *(ResidualBlock(16, 16, stride=stride) for stride in (2, 1, 1, 1)))
         predictor = OriginPredictor(body, 16, heatmap=heatmap, origin_turns=origin_turns)
     elif origin == "learned":
         predictor = default_predictor(channels, (height, width), heatmap=heatmap, origin_turns=origin_turns)
     if angles is None:
         angles = 2 * height if stack == "l" else height
-    if origin_jitter_px is None:
-        origin_jitter_px = 2.0 if origin == "learned" else 0.0
     transformer = PolarTransformer(
         PolarGrid(angles, width if radii is None else radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
         predictor,
-        origin_jitter_px=origin_jitter_px,
+        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,
     )
-    rows = angles if upright else None
-    classifier = image_classifier(
-        stack, channels, config.num_classes, (height, width), wrap=wrap, dropout=dropout, rows=rows
+    classifier = make_classifier(
+        stack,
+        channels,
+        config.num_classes,
+        config.image_size,
+        wrap=wrap,
+        dropout=dropout,
+        rows=angles if upright else None,
     )
-    return PolarNetwork((channels, height, width), transformer, classifier)
+    return PolarNetwork((channels, height, width), classifier, transformer)
 
 
-def spatial_network(
-    config: ModelConfig,
-    *,
-    stack: Stack,
-    mode: Mode = "bilinear",
-    padding_mode: PaddingMode = "zeros",
-    dropout: float = 0.0,
-) -> SpatialNetwork:
+def default_jitter(origin: Origin) -> float:
+    """Amount in pixels by which origins are moved in training."""
+    return 2.0 if origin == "learned" else 0.0
+
+
+def spatial_network(config: ModelConfig, *, stack: Stack, dropout: float = 0.0) -> SpatialNetwork:
     """Spatial transformer network over SIM(2). Its localizer has four blocks of stride 2 and 20 hidden units."""
     channels, (height, width) = config.in_chans, config.image_size
     blocks = [ConvBlock(c, 20, stride=2) for c in (channels, 20, 20, 20)]
@@ -352,28 +323,16 @@ def spatial_network(
     nn.init.zeros_(pose.weight)
     nn.init.zeros_(pose.bias)
     localizer = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
-    transformer = SpatialTransformer(localizer, mode=mode, padding_mode=padding_mode)
-    classifier = image_classifier(stack, channels, config.num_classes, (height, width), dropout=dropout)
-    return SpatialNetwork((channels, height, width), transformer, classifier)
-
-
-def voxel_network(config: ModelConfig, *, dropout: float = 0.0) -> PlainNetwork:
-    """The classifier of the cylindrical network on the voxels themselves: (N, C, size, size, size)."""
-    size = _cube_size(config)
-    classifier = voxel_classifier("plain", config.in_chans, config.num_classes, dropout=dropout)
-    return PlainNetwork((config.in_chans, size, size, size), classifier)
+    classifier = make_classifier(stack, channels, config.num_classes, (height, width), dropout=dropout)
+    return SpatialNetwork((channels, height, width), classifier, SpatialTransformer(localizer))
 
 
 def cylindrical_network(
     config: ModelConfig,
     *,
-    stack: VoxelStack,
+    stack: Stack,
     origin: Origin = "learned",
     angles: int | None = None,
-    radii: int | None = None,
-    r_max_px: float | None = None,
-    law: Law = "linear",
-    mode: Mode = "bilinear",
     heatmap: HeatmapActivation = "softplus",
     origin_jitter_px: float = 0.0,
     wrap: bool = True,
@@ -388,21 +347,13 @@ def cylindrical_network(
     predictor = None
     if origin == "learned":
         widths = pairwise((channels * size, 32, 16, 8, 4))
-        strides = (1 if stack == "plain" else 2, 1, 1, 1)
+        strides = (1 if stack == "voxels" else 2, 1, 1, 1)
         blocks = [ConvBlock(c, d, kernel=5, stride=s) for (c, d), s in zip(widths, strides, strict=True)]
         predictor = OriginPredictor(Blocks(*blocks), 4, heatmap=heatmap)
-    transformer = CylindricalTransformer(
-        size,
-        predictor,
-        angles=angles,
-        radii=radii,
-        law=law,
-        r_max_px=r_max_px,
-        origin_jitter_px=origin_jitter_px,
-        mode=mode,
-    )
-    classifier = voxel_classifier(stack, channels, config.num_classes, wrap=wrap, dropout=dropout)
-    return PolarNetwork((channels, size, size, size), transformer, classifier)
+    grid = PolarGrid(size if angles is None else angles, size, r_max_px=size / 2, law="linear")
+    transformer = CylindricalTransformer(grid, predictor, origin_jitter_px=origin_jitter_px)
+    classifier = make_classifier(stack, channels, config.num_classes, config.image_size, wrap=wrap, dropout=dropout)
+    return PolarNetwork((channels, size, size, size), classifier, transformer)
 
 
 def _cube_size(config: ModelConfig) -> int:

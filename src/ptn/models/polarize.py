@@ -1,8 +1,6 @@
 """Polar Transformer Networks from arbitrary convolutional backbones, and the backbones of timm by name."""
 
 import copy
-import difflib
-import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -11,15 +9,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from ..config import build
-from ..errors import InputError, check_choice, optional_module
-from ..geometry import Law, Mode, PaddingMode, PolarGrid
-from ..layers import HeatmapActivation, PolarTransformer, default_predictor
+from ..config import check
+from ..device import placement
+from ..errors import InputError, check_choice, first_line, optional_module
+from ..geometry import PolarGrid
+from ..layers import PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
-from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork
-from .rotation_check import NotEquivariantError, RotationCheck, can_run, measure_stride
+from .equivariance_check import EquivarianceCheck, measure_stride
+from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork, default_jitter
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
@@ -43,9 +41,9 @@ class PolarizedNetwork(PolarNetwork):
     """A backbone applied to polar images: (N, C, H, W) in [0, 1] -> output of the backbone."""
 
     def __init__(
-        self, input_shape: tuple[int, ...], transformer: PolarTransformer, backbone: nn.Module, layout: Layout
+        self, input_shape: tuple[int, ...], backbone: nn.Module, transformer: PolarTransformer, layout: Layout
     ) -> None:
-        super().__init__(input_shape, transformer, backbone)
+        super().__init__(input_shape, backbone, transformer)
         self.layout = layout
 
     @property
@@ -70,13 +68,8 @@ def polarize(
     in_chans: int = 3,
     angles: int | None = None,
     radii: int | None = None,
-    origin: Origin = "learned",
     r_min_px: float = 1.0,
-    r_max_px: float | None = None,
-    law: Law = "log",
-    mode: Mode = "bilinear",
-    padding_mode: PaddingMode = "zeros",
-    heatmap: HeatmapActivation = "softplus",
+    origin: Origin = "learned",
     origin_jitter_px: float | None = None,
     layout: Layout | None = None,
 ) -> PolarizedNetwork:
@@ -96,41 +89,31 @@ def polarize(
         angles: Rows of the polar image: a multiple of the stride s of the backbone along the angle, at least 2s. By
             default the height of the image rounded up to a multiple of 4s, so that rotations by 90° are exact.
         radii: Columns of the polar image, by default the width of the image.
+        r_min_px: Radius of the first column.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
-    arguments = dict(locals())
-    if not isinstance(backbone, nn.Module):
-        raise InputError(f"polarize takes a torch.nn.Module; got {type(backbone).__name__}")
+    options: dict[str, Any] = {"angles": angles, "radii": radii, "r_min_px": r_min_px}
+    options |= {"origin": origin, "origin_jitter_px": origin_jitter_px}
     check_choice("origin", origin, ("learned", "center"))
-    sizes = {"image_size": image_size if isinstance(image_size, tuple | list) else (image_size, image_size)}
-    size = build(ModelConfig, {"name": "", "in_chans": in_chans, **sizes}).image_size  # checks both
-    example = _example_parameter(backbone)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
         layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
-    if origin_jitter_px is None:
-        origin_jitter_px = 2.0 if origin == "learned" else 0.0
-    grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
     transformer = PolarTransformer(
-        grid,
-        default_predictor(in_chans, size, heatmap=heatmap) if origin == "learned" else None,
-        origin_jitter_px=origin_jitter_px,
-        mode=mode,
-        padding_mode=padding_mode,
+        PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px),
+        default_predictor(in_chans, size) if origin == "learned" else None,
+        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
     )
-    network = PolarizedNetwork((in_chans, *size), transformer, wrapped, layout)
+    network = PolarizedNetwork((in_chans, *size), wrapped, transformer, layout)
     normalize_as_trained(network, backbone)
     if (architecture := _timm_architecture(backbone, in_chans)) is not None:
-        parameters = inspect.signature(polarize).parameters
-        fixed = ("backbone", "image_size", "in_chans", "layout")
-        options = {k: v for k, v in arguments.items() if k not in fixed and v != parameters[k].default}
         num_classes: Any = backbone.num_classes
         options["layout"] = asdict(layout)
         network.config = ModelConfig(PREFIX + architecture, num_classes, size, in_chans, options)
-    return network.to(example.device, example.dtype).train(backbone.training)
+    return network.to(*placement(backbone)).train(backbone.training)
 
 
 def normalize_as_trained(network: Network, backbone: nn.Module) -> None:
@@ -163,44 +146,26 @@ def find_layout(
     radii: int | None = None,
 ) -> Layout:
     """Returns the layout of a wrapped network, found by running it."""
-    columns = size[1] if radii is None else radii
-    PolarGrid(angles or 1, columns)  # checks both
-    kind = type(wrapped).__name__
+    kind, columns = type(wrapped).__name__, size[1] if radii is None else radii
     odd = math.lcm(*(stride // (stride & -stride) for stride in map(angular_stride, layers)))
-    blank = _example_parameter(wrapped).new_zeros(1, in_chans, 128 * odd, columns)
+    device, dtype = placement(wrapped)
+    blank = torch.zeros(1, in_chans, 128 * odd, columns, device=device, dtype=dtype)
     least = measure_stride(wrapped, layers, blank)
-    # few columns are enough for the check, and faster
-    width = least if least < columns and can_run(wrapped, blank[..., :least]) else columns
+    fits = angles is None or (angles % least == 0 and angles >= 2 * least)
+    check("angles", angles, fits, f"a multiple of {least}, the stride of {kind}, and at least {2 * least}")
     # poolings and patches in a `forward` only show in the stride that the check accepts
     for stride in (least, 2 * least, 4 * least):
-        rows = 4 * stride * math.ceil(size[0] / (4 * stride))
-        if angles is not None and angles % stride == 0 and angles >= 2 * stride:
-            rows = angles
-        elif angles is not None and stride > least:
+        rows = 4 * stride * math.ceil(size[0] / (4 * stride)) if angles is None else angles
+        if rows % stride or rows < 2 * stride:
             break
-        check = RotationCheck(wrapped, in_chans, (rows, width), stride)
-        feature_layer = check.feature_layer()
-        if feature_layer is None:
-            continue
-        if angles not in (None, rows):
-            raise InputError(
-                f"angles must be a multiple of {stride}, the stride of {kind} along the angle, "
-                f"and at least {2 * stride}; got {angles}: take {stride * max(2, round(angles / stride))}"
-            )
-        return Layout(rows, columns, stride, feature_layer)
-    raise NotEquivariantError(
-        f"cannot polarize {kind}: it is not equivariant to rotation from {check.failing_layer()} on; padding in a "
+        test = EquivarianceCheck(wrapped, in_chans, (rows, columns), stride)
+        feature_layer = test.feature_layer()
+        if feature_layer is not None:
+            return Layout(rows, columns, stride, feature_layer)
+    raise InputError(
+        f"cannot polarize {kind}: it is not equivariant to rotation from {test.failing_layer()} on; padding in a "
         "forward, position embeddings and layers over flattened space cannot wrap around the angle"
     )
-
-
-def _example_parameter(network: nn.Module) -> Tensor:
-    """A floating-point parameter of a network, for its device and dtype."""
-    if any(is_lazy(parameter) or parameter.is_meta for parameter in network.parameters()):
-        raise InputError(
-            f"cannot polarize {type(network).__name__}: it has no weights yet; load them, or run it once"
-        )
-    return next((parameter for parameter in network.parameters() if parameter.is_floating_point()), torch.empty(0))
 
 
 # Networks of timm by name
@@ -213,10 +178,6 @@ class BackboneNetwork(PlainNetwork):
         super().__init__(input_shape, backbone)
         self.upsample = upsample
 
-    @property
-    def backbone(self) -> nn.Module:
-        return self.classifier
-
     def classifier_input(self, images: Tensor) -> Tensor:
         x = self.normalize(images)
         if self.upsample == 1:
@@ -224,7 +185,7 @@ class BackboneNetwork(PlainNetwork):
         return F.interpolate(x, scale_factor=self.upsample, mode="bilinear", align_corners=False)
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        backbone: Any = self.backbone
+        backbone: Any = self.classifier
         features = backbone.forward_features(x)
         return features, backbone.forward_head(features)
 
@@ -236,13 +197,13 @@ def is_timm(name: str) -> bool:
 
 def timm_builder(name: str) -> Callable[..., Network]:
     """The function that builds a network from a backbone of timm; its keyword options are those of the network."""
-    _find_timm(_architecture(name))
+    _find_timm(name.partition(":")[2])
     return polarize if name.startswith(PREFIX) else plain_backbone
 
 
 def timm_network(config: ModelConfig, *, tag: str | None = None, **options: Any) -> Network:
     """The network of timm in a configuration, with new weights or with those that timm has under `tag`."""
-    backbone = _timm_backbone(_architecture(config.name), config.num_classes, config.in_chans, tag)
+    backbone = _timm_backbone(config.name.partition(":")[2], config.num_classes, config.in_chans, tag)
     return timm_builder(config.name)(backbone, image_size=config.image_size, in_chans=config.in_chans, **options)
 
 
@@ -250,28 +211,16 @@ def plain_backbone(
     backbone: nn.Module, *, image_size: tuple[int, int], in_chans: int, upsample: float = 1.0
 ) -> BackboneNetwork:
     """A network of timm on images enlarged `upsample` times, for images smaller than it is designed for."""
-    if not upsample >= 1:
-        raise InputError(f"upsample must be at least 1; got {upsample}")
     network = BackboneNetwork((in_chans, *image_size), backbone, upsample)
     normalize_as_trained(network, backbone)
     return network
 
 
-def _architecture(name: str) -> str:
-    return name.partition(":")[2]
-
-
 def _find_timm(architecture: str) -> Any:
     """The package timm, if it has this architecture."""
-    try:
-        # without the version pip would replace torch to fit the newest torchvision
-        timm = optional_module("timm", f"ptn[timm]' 'torch=={torch.__version__.partition('+')[0]}")
-    except RuntimeError as error:
-        raise InputError(f"timm fails to import ({error}): install the torchvision that fits this torch") from error
+    timm = optional_module("timm", "ptn[timm]")
     if not timm.is_model(architecture):
-        near = difflib.get_close_matches(architecture, timm.list_models(), n=1)
-        hint = f"did you mean {PREFIX}{near[0]}?" if near else "timm.list_models() lists all"
-        raise InputError(f"timm has no model {architecture!r}: {hint}")
+        raise InputError(f"timm has no model {architecture!r}: timm.list_models() lists all")
     return timm
 
 
@@ -284,8 +233,7 @@ def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str 
             name, pretrained=tag is not None, num_classes=num_classes, in_chans=in_chans
         )
     except Exception as error:  # of timm, the network or the Hub
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise InputError(f"timm could not create {name}: {reason}") from error
+        raise InputError(f"timm could not create {name}: {first_line(error)}") from error
     return backbone
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..config import build, check_options
+from ..config import build, check, check_options
 from ..errors import InputError, nothing_at, unknown_name
 from ..files import read_tensors, save_tensors
 from . import networks
@@ -42,14 +42,12 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
     "stn_b": partial(networks.spatial_network, stack="b"),
     "resnet32": partial(networks.plain_network, stack="resnet32"),
     "ptn_resnet32": partial(networks.polar_network, stack="resnet32", origin="learned"),
-    "ccnn_3d": networks.voxel_network,
-    "cylindrical": partial(networks.cylindrical_network, stack="plain"),
-    "cylindrical_l": partial(networks.cylindrical_network, stack="residual"),
+    "ccnn_3d": partial(networks.plain_network, stack="voxels"),
+    "cylindrical": partial(networks.cylindrical_network, stack="voxels"),
+    "cylindrical_l": partial(networks.cylindrical_network, stack="residual_voxels"),
 }
 # members of each ensemble; an option goes to every member that has it
 _ENSEMBLES: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}
-# names of arguments in other libraries
-_OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans"}
 # metadata of a member that do not hold for its ensemble
 _OF_ONE_RUN = ("recipe", "seed", "test_error")
 
@@ -76,7 +74,7 @@ def list_options(name: str) -> list[str]:
 def create_model(
     name: str,
     *,
-    pretrained: bool | str | Path | None = False,
+    pretrained: bool | str | Path = False,
     num_classes: int | None = None,
     in_chans: int | None = None,
     image_size: int | tuple[int, int] | None = None,
@@ -100,20 +98,18 @@ def create_model(
     Raises:
         InputError: A name, tag, size or option is unknown or invalid, or the weights do not fit.
     """
-    if not isinstance(name, str):
-        raise InputError(f"name must be a string, one of {', '.join(list_models())}; got {name!r}")
     name, _, tag = name.partition(".")
-    if tag and pretrained in (None, False, True):
+    if tag and isinstance(pretrained, bool):
         pretrained = tag
     _check_options(name, options)
     changes: dict[str, Any] = {"num_classes": num_classes, "in_chans": in_chans, "image_size": image_size}
     changes = {key: value for key, value in changes.items() if value is not None}
     if "image_size" in changes and not isinstance(image_size, tuple | list):
         changes["image_size"] = (image_size, image_size)
-    if _is_path(pretrained):
-        return _load_file(Path(str(pretrained)), name, changes, options)
+    if not isinstance(pretrained, bool) and (Path(pretrained).suffix == ".safetensors" or "/" in str(pretrained)):
+        return _load_file(Path(pretrained), name, changes, options)
     config = build(ModelConfig, {"name": name, **changes, "options": options})
-    if pretrained is None or pretrained is False:
+    if pretrained is False:
         return build_model(config)
     if is_timm(name):
         return build_model(config, tag="" if pretrained is True else str(pretrained)).eval()
@@ -156,17 +152,13 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
     )
 
 
-def save_weights(
-    model: Model, path: str | Path, *, half: bool = False, metadata: Mapping[str, Any] | None = None
-) -> None:
+def save_weights(model: Model, path: str | Path, *, half: bool = False) -> None:
     """Write the weights, configuration, classes and metadata of a model as a safetensors file.
 
     Args:
         half: Store floats as float16, except for tensors with values that float16 cannot represent.
-        metadata: JSON-like values in addition to `model.metadata`.
     """
-    texts = encode_metadata(model, metadata)
-    tensors = model.state_dict()
+    texts, tensors = encode_metadata(model), model.state_dict()
     save_tensors(Path(path), {k: _to_half(v) for k, v in tensors.items()} if half else tensors, texts)
 
 
@@ -202,12 +194,12 @@ def config_of(model: nn.Module) -> ModelConfig:
     return config
 
 
-def encode_metadata(model: Model, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
+def encode_metadata(model: Model) -> dict[str, str]:
     """Returns configuration, classes and metadata of a model as strings; other values are encoded as JSON."""
-    values: dict[str, Any] = {**model.metadata, **(metadata or {}), "config": asdict(config_of(model))}
+    values: dict[str, Any] = {**model.metadata, "config": asdict(config_of(model))}
     if model.classes is not None:
         values["classes"] = list(model.classes)
-        _check_classes(model.classes, model.config, "")
+        _check_classes(values["classes"], model.config)
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
@@ -222,17 +214,14 @@ def decode_metadata(
     config, classes = values.pop("config", None), values.pop("classes", None)
     if config is not None:
         config = build(ModelConfig, config, f"configuration in {path}")
-    if classes is not None:
-        if not isinstance(classes, list):
-            raise InputError(f"{path}: classes must be a list; got {classes!r}")
-        classes = tuple(map(str, classes))
-        _check_classes(classes, config, f"{path}: ")
-    return config, classes, values
+        if classes is not None:
+            _check_classes(classes, config)
+    return config, None if classes is None else tuple(classes), values
 
 
-def _check_classes(classes: tuple[str, ...], config: ModelConfig | None, where: str) -> None:
-    if config is not None and len(classes) != config.num_classes:
-        raise InputError(f"{where}the model has {config.num_classes} classes; got {len(classes)} names")
+def _check_classes(classes: object, config: ModelConfig) -> None:
+    valid = isinstance(classes, list) and len(classes) == config.num_classes
+    check("classes", classes, valid, f"the names of {config.num_classes} classes")
 
 
 def _load_file(
@@ -282,7 +271,7 @@ def _build_ensemble(name: str, tag: str | None, sizes: Mapping[str, Any], option
     for member_name in _ENSEMBLES[name]:
         known = list_options(member_name)
         own = {key: value for key, value in options.items() if key in known}
-        member = create_model(member_name, pretrained=tag, **sizes, **own)
+        member = create_model(member_name, pretrained=tag or False, **sizes, **own)
         assert isinstance(member, Network)
         members.append(member)
         combined = {**member.config.options, **combined}
@@ -304,9 +293,6 @@ def _builder(name: str) -> Callable[..., Network]:
 
 def _check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a network, checked and converted by the type hints of its builder."""
-    for option, ours in _OTHER_NAMES.items():
-        if option in options:
-            raise InputError(f"unknown option of {name} {option!r}: use {ours}")
     return check_options(_builder(name), options, list_options(name), f"option of {name}")
 
 
@@ -317,13 +303,6 @@ def _default_tag(name: str) -> str:
     if DEFAULT_TAG not in tags and len(tags) != 1:
         raise InputError(f"{name} has no default weights; its tags are: {', '.join(sorted(tags)) or 'none'}")
     return DEFAULT_TAG if DEFAULT_TAG in tags else tags.pop()
-
-
-def _is_path(pretrained: bool | str | Path | None) -> bool:
-    if pretrained is None or isinstance(pretrained, bool):
-        return False
-    path = Path(pretrained)
-    return path.suffix == ".safetensors" or len(path.parts) > 1
 
 
 def _weights_in(folder: Path) -> Path:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ptn
-from ptn.models import Ensemble, PolarizedNetwork
+from ptn.models import PolarizedNetwork
 
 polarize_module = sys.modules[ptn.polarize.__module__]
 
@@ -64,12 +64,9 @@ def check_weights(model, backbone):
 
 QUICK = ["test_resnet", "test_convnext", "test_efficientnet"]
 FAMILIES = [
-    *("resnet10t", "resnext26ts", "convnext_atto", "efficientnet_b0", "tf_efficientnet_lite0", "mixnet_s"),
-    *("mobilenetv3_small_050", "mobilenetv4_conv_small", "regnety_002", "res2net50_14w_8s", "ghostnet_050"),
-    *("repvgg_a0", "hrnet_w18_small", "dla46_c", "xception41", "resnetv2_50x1_bit", "test_nfnet", "nf_regnet_b0"),
-    *("efficientnet_cc_b0_4e", "resnetblur50", "fastvit_t8", "ese_vovnet19b_slim", "skresnet18", "resnest14d"),
-    *("inception_next_atto", "cs3darknet_focus_s", "mnasnet_050", "legacy_seresnet18", "poolformer_s12"),
-    "pvt_v2_b0",
+    *("resnet10t", "convnext_atto", "tf_efficientnet_lite0", "mixnet_s", "mobilenetv3_small_050", "regnety_002"),
+    *("res2net50_14w_8s", "repvgg_a0", "hrnet_w18_small", "test_nfnet", "efficientnet_cc_b0_4e", "resnetblur50"),
+    *("fastvit_t8", "skresnet18", "cs3darknet_focus_s", "poolformer_s12"),
 ]
 
 
@@ -86,37 +83,6 @@ def test_networks_of_timm_are_equivariant_and_can_be_saved(timm, name, tmp_path)
     assert torch.equal(loaded(images), model.eval()(images))
 
 
-@pytest.mark.slow
-def test_densenet_vgg_and_inception_are_equivariant(timm):
-    """Smaller than the architectures that timm names, or with more radii."""
-    dense = timm.models.DenseNet(8, (2, 2, 2, 2), num_classes=3)
-    blurred = timm.models.DenseNet(
-        growth_rate=8, block_config=(2, 2), num_classes=3, aa_layer=timm.layers.BlurPool2d
-    )
-    config = [8, "M", 8, "M", 16, "M", 16, "M", 16, "M"]
-    vgg = timm.models.VGG(config, num_classes=3, norm_layer=nn.BatchNorm2d, mlp_ratio=0.01)
-    inception = timm.create_model("inception_v4", num_classes=3)
-    for backbone, options in ((dense, {}), (blurred, {}), (vgg, {"angles": 256}), (inception, {"radii": 80})):
-        model = ptn.polarize(backbone, image_size=32, **options)
-        check_weights(model, backbone)
-        check_equivariance(model, backbone, lambda network, polar: network.forward_features(polar))
-        check_gradients(model)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("timm")
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [("resnet18", "layer4"), ("mobilenet_v3_small", "features"), ("squeezenet1_1", "classifier.2")],
-)
-def test_networks_of_torchvision_can_be_polarized(name, layer):
-    backbone = getattr(pytest.importorskip("torchvision.models"), name)(num_classes=3)
-    model = ptn.polarize(backbone, image_size=32)
-    assert model.layout.feature_layer == layer
-    check_weights(model, backbone)
-    check_gradients(model)
-
-
 def test_any_convolutional_backbone_is_equivariant():
     backbone = plain()
     model = ptn.polarize(backbone, image_size=(32, 40))
@@ -131,6 +97,18 @@ def test_any_convolutional_backbone_is_equivariant():
     check_equivariance(larger, plain(), lambda network, polar: network[:5](polar))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("timm")
+def test_a_network_of_torchvision_can_be_polarized_and_compiled():
+    backbone = pytest.importorskip("torchvision.models").resnet18(num_classes=3)
+    model = ptn.polarize(backbone, image_size=32).eval()
+    assert model.layout.feature_layer == "layer4"
+    check_weights(model, backbone)
+    images = torch.rand(2, 3, 32, 32)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(compiled(images), model(images), atol=1e-5)
+
+
 @pytest.mark.parametrize("origin", ["learned", "center"])
 def test_a_rotation_by_90_degrees_does_not_change_the_logits(origin):
     model = ptn.polarize(plain(), image_size=28, origin=origin).double().eval()
@@ -141,17 +119,18 @@ def test_a_rotation_by_90_degrees_does_not_change_the_logits(origin):
     assert (model.transformer.predictor is None) == (origin == "center")
 
 
-def test_explain_and_features():
-    model = ptn.polarize(plain(), image_size=32).train()
-    images = torch.rand(2, 3, 32, 32)
-    out = model.explain(images)
-    assert model.training
-    assert torch.equal(out.logits, model.eval()(images))
-    assert torch.equal(out.feature_maps, model.forward_features(images))
-    assert out.feature_maps.shape == (2, 8, 4, 4)
-    assert out.polar_images.shape == (2, 3, 32, 32)
-    assert out.heatmaps.shape[0] == 2
+def test_explain_copies_and_options():
+    options = {"angles": 48, "radii": 20, "r_min_px": 2.0, "origin_jitter_px": 3.0}
+    model = ptn.polarize(plain().double().eval(), image_size=32, **options)
+    assert model.transformer.grid == ptn.PolarGrid(48, 20, r_min_px=2.0)
+    assert model.transformer.jitter.amount_px == 3
+    images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    out, logits = model.explain(images), model(images)
+    assert torch.equal(out.logits, logits)
+    assert (out.feature_maps.shape, out.polar_images.shape) == ((2, 8, 6, 3), (2, 3, 48, 20))
     assert not model.backbone[4]._forward_hooks
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(images), logits)
 
 
 def test_a_backbone_may_return_several_feature_maps():
@@ -169,40 +148,6 @@ def test_a_backbone_may_return_several_feature_maps():
     assert out["coarse"][0].shape == (2, 6, 4, 4)
 
 
-def test_copies_and_state_dicts_give_the_same_logits():
-    model = ptn.polarize(plain(), image_size=16).eval()
-    images = torch.rand(2, 3, 16, 16)
-    again = ptn.polarize(plain(), image_size=16).eval()
-    again.load_state_dict(model.state_dict())
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), again):
-        assert torch.equal(other(images), model(images))
-
-
-def test_dtype_and_mode_are_those_of_the_backbone():
-    model = ptn.polarize(plain().double().eval(), image_size=16)
-    assert not model.training
-    assert model(torch.rand(1, 3, 16, 16, dtype=torch.float64)).dtype == torch.float64
-
-
-@pytest.mark.slow
-def test_a_polarized_network_compiles():
-    model = ptn.polarize(plain(), image_size=16).eval()
-    images = torch.rand(2, 3, 16, 16)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    assert torch.allclose(compiled(images), model(images), atol=1e-5)
-
-
-def test_a_polarized_network_can_be_a_member_of_an_ensemble():
-    networks = [
-        ptn.polarize(plain(), image_size=16),
-        ptn.create_model("ccnn_s", in_chans=3, image_size=16, num_classes=3),
-    ]
-    ensemble = Ensemble(networks).eval()
-    images, origin = torch.rand(2, 3, 16, 16), torch.full((2, 2), 0.2)
-    expected = (networks[0](images, origin=origin).softmax(1) + networks[1](images).softmax(1)) / 2
-    assert torch.allclose(ensemble(images, origin=origin).softmax(1), expected, atol=1e-6)
-
-
 def test_normalization_is_that_of_the_backbone():
     backbone = plain()
     assert ptn.polarize(backbone, image_size=16).mean.tolist() == [0, 0, 0]
@@ -213,16 +158,6 @@ def test_normalization_is_that_of_the_backbone():
     gray = plain(in_chans=1)
     gray.pretrained_cfg = backbone.pretrained_cfg
     assert ptn.polarize(gray, image_size=16, in_chans=1).mean.tolist() == [0]
-
-
-def test_options_of_grid_and_origin():
-    model = ptn.polarize(
-        plain(), image_size=32, angles=48, radii=20, law="linear", heatmap="linear", origin_jitter_px=3.0
-    )
-    grid = model.transformer.grid
-    assert (grid.angles, grid.radii, grid.law) == (48, 20, "linear")
-    assert model.transformer.jitter.amount_px == 3
-    assert model.transformer.predictor.heatmap == "linear"
 
 
 def test_strides_in_a_forward_and_odd_strides_are_found():
@@ -300,11 +235,6 @@ class Gated(nn.Module):
         return x + self.scale * self.branch(x)
 
 
-class NoTensors(nn.Conv2d):
-    def forward(self, x):
-        return "nothing"
-
-
 def stem():
     return nn.Conv2d(3, 8, 3, 2, 1)
 
@@ -313,7 +243,7 @@ def stem():
     ("backbone", "message"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 3)), "no convolutions"),
-        (small(stem(), PadsInForward()), r"layer 1 \(PadsInForward\), before its layer 1.conv"),
+        (small(stem(), PadsInForward()), r"layer 1 \(PadsInForward\)"),
         (small(stem(), ZerosBorderRows()), r"layer 1 \(ZerosBorderRows\)"),
         (small(stem(), PaddedConv(8, 8, 3)), r"layer 1 \(PaddedConv\)"),
         (small(stem(), Positions(), nn.ReLU()), r"layer 1 \(Positions\)"),
@@ -325,11 +255,7 @@ def stem():
         (nn.Sequential(stem(), nn.Flatten()), r"layer 1 \(Flatten\)"),
         (nn.Sequential(stem(), nn.AdaptiveAvgPool2d(5), nn.Flatten()), r"layer 1 \(AdaptiveAvgPool2d\)"),
         (nn.Sequential(stem(), nn.MaxPool2d(2, return_indices=True)), r"layer 1 \(MaxPool2d\)"),
-        (nn.Sequential(nn.LazyConv2d(8, 3)), "no weights yet"),
-        (nn.Conv2d(3, 8, 3, device="meta"), "no weights yet"),
         (nn.Conv2d(1, 8, 3), "to have 1 channels"),
-        (nn.Sequential(NoTensors(3, 8, 3)), "no tensors"),
-        ("resnet18", "takes a torch.nn.Module"),
     ],
 )
 def test_a_backbone_that_is_not_equivariant_is_refused_by_the_name_of_its_layer(backbone, message):
@@ -341,19 +267,16 @@ def test_a_backbone_that_is_not_equivariant_is_refused_by_the_name_of_its_layer(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"angles": 20}, "multiple of 8.* least 16; got 20: take 16"),
-        ({"angles": 8}, "at least 16; got 8: take 16"),
+        ({"angles": 20}, "multiple of 8.* least 16; got 20"),
+        ({"angles": 8}, "at least 16; got 8"),
         ({"angles": -8}, "angles"),
         ({"radii": 0}, "radii"),
-        ({"image_size": 2}, "image_size must be"),
-        ({"image_size": (16, 16, 16)}, "image_size must be"),
         ({"origin": "centre"}, "did you mean 'center'"),
-        ({"heatmap": "lineer"}, "did you mean 'linear'"),
     ],
 )
 def test_invalid_options_are_named(options, message):
     with pytest.raises(ptn.InputError, match=message):
-        ptn.polarize(plain(), **{"image_size": 16, **options})
+        ptn.polarize(plain(), image_size=16, **options)
 
 
 @pytest.mark.parametrize(
@@ -379,48 +302,24 @@ def test_transformers_and_mixers_are_refused_by_the_name_of_a_layer(timm, name, 
 NAME = "timm:test_resnet"
 
 
-@pytest.fixture
-def no_search(timm, monkeypatch):
-    """Call it to forbid searching a layout from then on."""
-
-    def fail(*_):
-        raise AssertionError("the layout was searched again")
-
-    return lambda: monkeypatch.setattr(polarize_module, "find_layout", fail)
-
-
-def test_a_network_by_name_is_saved_with_its_layout(tmp_path, no_search):
+def test_a_network_by_name_is_saved_with_its_layout(timm, tmp_path, monkeypatch):
     model = ptn.create_model(NAME, num_classes=4, image_size=(40, 32), in_chans=1, origin="center").eval()
     images = torch.rand(2, 1, 40, 32)
     ptn.save_weights(model, tmp_path / "w.safetensors")
-    no_search()
+    monkeypatch.delattr(polarize_module, "find_layout")  # the layout in the file is used
     loaded = ptn.load_model(tmp_path / "w.safetensors")
     assert loaded.config == model.config
     assert torch.equal(loaded(images), model(images))
     other = ptn.create_model(NAME, num_classes=7, pretrained=tmp_path / "w.safetensors")
     assert other(images).shape == (2, 7)
-    assert torch.equal(other.backbone.layer4[0].conv1.weight, model.backbone.layer4[0].conv1.weight)
     features = ptn.create_model(NAME, num_classes=0, pretrained=tmp_path / "w.safetensors")(images)
-    assert torch.allclose(features, model.forward_features(images).mean(dim=(2, 3)), atol=1e-6)
-
-
-def test_the_layout_for_another_image_size_is_searched_again(timm, tmp_path):
-    model = ptn.create_model(NAME, image_size=32)
-    ptn.save_weights(model, tmp_path / "w.safetensors")
+    assert torch.allclose(features, model.explain(images).feature_maps.mean(dim=(2, 3)), atol=1e-6)
+    monkeypatch.undo()
     larger = ptn.create_model(NAME, image_size=150, pretrained=tmp_path / "w.safetensors")
-    assert (model.layout.angles, larger.layout.angles) == (128, 256)
-    assert larger.config.options["layout"]["angles"] == 256
+    assert (model.layout.angles, larger.config.options["layout"]["angles"]) == (128, 256)
 
 
-def test_a_backbone_of_timm_goes_through_the_hub_form(timm, tmp_path):
-    backbone = timm.create_model("test_resnet", num_classes=3, drop_rate=0.3, drop_path_rate=0.1)
-    model = ptn.polarize(backbone, image_size=32, law="linear").eval()
-    assert model.config.options["law"] == "linear"
-    images = torch.rand(2, 3, 32, 32)
-    assert torch.equal(ptn.load_model(ptn.save_pretrained(model, tmp_path))(images), model(images))
-
-
-@pytest.mark.parametrize("options", [{"output_stride": 8}, {"act_layer": "silu"}, {"global_pool": "max"}, None])
+@pytest.mark.parametrize("options", [{"act_layer": "silu"}, {"global_pool": "max"}, None])
 def test_a_backbone_that_timm_would_build_differently_is_not_saved(timm, options, tmp_path):
     backbone = plain() if options is None else timm.create_model("test_resnet", **options)
     model = ptn.polarize(backbone, image_size=32)
@@ -453,15 +352,13 @@ def test_pretrained_weights_of_timm(timm, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("timm:resnet81", {}, "did you mean timm:resnet"),
-        ("timm:qqqqqqqq", {}, "timm.list_models"),
+        ("timm:resnet81", {}, "timm.list_models"),
         (f"{NAME}.nosuchtag", {}, "Invalid pretrained tag"),
         (NAME, {"colour": 1}, "unknown option"),
         (NAME, {"r_min_px": "big"}, "r_min_px must be"),
         (NAME, {"angles": 40}, "angles must be a multiple of 32"),
         (NAME, {"layout": {"rows": 3}}, "layout.rows"),
         ("timm:test_vit", {}, "cannot polarize VisionTransformer"),
-        ("timm-plain:test_resnet", {"upsample": 0.5}, "upsample must be"),
     ],
 )
 def test_invalid_names_and_options_of_timm_are_named_in_one_line(timm, name, options, message):
@@ -474,22 +371,11 @@ def test_a_plain_network_of_timm_reads_enlarged_images(timm, tmp_path):
     model = ptn.create_model("timm-plain:test_resnet", num_classes=4, image_size=32, in_chans=3, upsample=2.0)
     assert ptn.list_options("timm-plain:test_resnet") == ["upsample"]
     images, inputs = torch.rand(2, 3, 32, 32), []
-    model.backbone.register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
+    model.classifier.register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
     logits = model.eval()(images)
     assert (logits.shape, inputs[0].shape) == ((2, 4), (2, 3, 64, 64))
     assert model.mean.tolist() == list(timm.create_model("test_resnet").pretrained_cfg["mean"])
     assert torch.equal(model.explain(images).logits, logits)
-    assert model.forward_features(images).shape == (2, 96, 2, 2)
+    assert model.explain(images).feature_maps.shape == (2, 96, 2, 2)
     ptn.save_weights(model, tmp_path / "w.safetensors")
     assert torch.equal(ptn.load_model(tmp_path / "w.safetensors")(images), logits)
-
-
-def test_a_missing_or_broken_timm_is_reported_in_one_line(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ptn.InputError, match=r"pip install 'ptn\[timm\]' 'torch==[\d.]+'"):
-        ptn.create_model(NAME)
-    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
-    monkeypatch.delitem(sys.modules, "timm")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ptn.InputError, match="torchvision that fits"):
-        ptn.create_model(NAME)

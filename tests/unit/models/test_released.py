@@ -44,7 +44,7 @@ def test_digits_are_recognized_at_any_rotation(tag):
     assert max(errors) < 0.03
 
 
-def test_a_released_ensemble_averages_its_released_members(tmp_path):
+def test_a_released_ensemble_averages_its_released_members():
     ensemble = ptn.load_model("ptn_cnn_b.rotmnist")
     members = [ptn.load_model(f"{name}.rotmnist") for name in ("ptn_b", "ccnn_b")]
     images = torch.rand(2, 1, 28, 28)
@@ -54,8 +54,4 @@ def test_a_released_ensemble_averages_its_released_members(tmp_path):
     assert ensemble.metadata["dataset"] == "rotmnist"
     assert "test_error" not in ensemble.metadata
     assert ensemble.classes == tuple("0123456789")
-    ptn.save_weights(ensemble, tmp_path / "ensemble.safetensors")
-    loaded = ptn.load_model(tmp_path / "ensemble.safetensors")
-    with torch.no_grad():
-        assert torch.equal(loaded(images), ensemble(images))
     assert ptn.create_model("ptn_cnn_b", pretrained="rotmnist", num_classes=7)(images).shape == (2, 7)

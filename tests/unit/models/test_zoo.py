@@ -1,16 +1,14 @@
 """Every registered network, weights files, and what `create_model` and `load_model` accept."""
 
 import copy
-import json
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import ptn
-from ptn.models import ModelConfig, count_parameters
+from ptn.models import count_parameters
 
 PREDICTOR = 7_581
 SINGLE = [name for name in ptn.list_models() if name != "ptn_cnn_b"]
@@ -80,58 +78,30 @@ def test_every_network_explains_itself(name):
     assert model.training
     assert torch.allclose(explanation.logits, model.eval()(images), atol=1e-5)
     has_origin = name.startswith(("ptn", "pcnn", "cylindrical"))
-    assert (explanation.origins is not None) == has_origin
     assert (explanation.polar_images is not None) == has_origin
-    if name.startswith(("ptn", "cylindrical")):
-        assert explanation.heatmaps.shape[0] == 2
+    if has_origin:
         assert torch.allclose(explanation.origins, torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_every_network_gives_features(name, tmp_path):
+def test_a_network_without_a_head_gives_pooled_features(name, tmp_path):
     model = ptn.create_model(name, image_size=20).eval()
     images = torch.rand(2, *model.input_shape)
-    maps = model.forward_features(images)
-    assert torch.equal(maps, model.explain(images).feature_maps)
-    headless = ptn.create_model(name, image_size=20, num_classes=0).eval()
-    headless.load_state_dict(model.state_dict(), strict=False)
-    pooled = headless(images)
-    assert torch.allclose(pooled, maps.flatten(2).mean(dim=2), atol=1e-6)
+    maps = model.explain(images).feature_maps
     ptn.save_weights(model, tmp_path / "w.safetensors")
+    headless = ptn.create_model(name, pretrained=tmp_path / "w.safetensors", num_classes=0)
+    assert torch.allclose(headless(images), maps.flatten(2).mean(dim=2), atol=1e-6)
     ptn.save_weights(headless, tmp_path / "h.safetensors")
-    assert torch.equal(ptn.create_model(name, pretrained=tmp_path / "w.safetensors", num_classes=0)(images), pooled)
     again = ptn.create_model(name, pretrained=tmp_path / "h.safetensors", num_classes=4)
-    assert torch.equal(again.forward_features(images), maps)
+    assert torch.equal(again.explain(images).feature_maps, maps)
     assert again(images).shape == (2, 4)
 
 
-def test_features_of_a_given_origin():
-    model = ptn.create_model("ptn_s").eval()
-    images, origin = torch.rand(2, 1, 28, 28), torch.full((2, 2), 0.3)
-    maps = model.forward_features(images, origin=origin)
-    assert torch.allclose(model.classifier.score(maps), model(images, origin=origin))
-
-
-@pytest.mark.parametrize("size", [16, 28, 32, 42, 64, 96, 150, 224, (40, 60), (128, 96)])
+@pytest.mark.parametrize("size", [16, 64, 150, (128, 96)])
 @pytest.mark.parametrize("name", ["ptn_s", "ptn_b", "ptn_l", "stn_s", "ptn_resnet32"])
 def test_any_image_size_works(name, size):
     model = ptn.create_model(name, image_size=size, in_chans=3).eval()
     assert model(torch.rand(1, *model.input_shape)).shape == (1, 10)
-
-
-def test_defaults_and_numpy_integers():
-    assert ptn.create_model("ptn_s").config == ModelConfig("ptn_s", 10, (28, 28), 1, {})
-    model = ptn.create_model("ptn_s", num_classes=np.int64(3), image_size=np.int64(20))
-    assert model.config == ModelConfig("ptn_s", 3, (20, 20), 1, {})
-    assert json.dumps(model.config.num_classes) == "3"
-
-
-def test_names_and_options_are_listed():
-    assert ptn.list_models("ptn*") == ["ptn_b", "ptn_cnn_b", "ptn_l", "ptn_resnet32", "ptn_s"]
-    assert ptn.list_pretrained("*.quickstart") == ["ccnn_s.quickstart", "ptn_s.quickstart"]
-    assert "heatmap" in ptn.list_options("ptn_b")
-    assert not {"heatmap", "origin_turns", "origin"} & set(ptn.list_options("pcnn_b"))
-    assert ptn.list_options("resnet32") == ["dropout"]
 
 
 def test_float16_weights_are_loaded_as_float32_and_large_values_are_stored_as_float32(tmp_path):
@@ -150,13 +120,14 @@ def test_a_weights_file_has_sizes_options_normalization_and_metadata(tmp_path):
     model.set_normalization([0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     model.classes = ("1", "true", "ü", "null")
     model.metadata = {"dataset": "folder", "dataset_options": {"root": "x", "sizes": [1, 2]}, "seed": 3}
-    ptn.save_weights(model, tmp_path / "w.safetensors", metadata={"test_error": 1.25, "recipe": "a/b=[1]"})
+    model.metadata |= {"test_error": 1.25, "recipe": "a/b=[1]"}
+    ptn.save_weights(model, tmp_path / "w.safetensors")
     loaded = ptn.create_model("ptn_s", pretrained=tmp_path / "w.safetensors")
     assert loaded.config == model.config
     assert loaded.transformer.predictor.heatmap == "linear"
     assert torch.equal(loaded.mean, model.mean)
     assert loaded.classes == model.classes
-    assert loaded.metadata == {**model.metadata, "test_error": 1.25, "recipe": "a/b=[1]"}
+    assert loaded.metadata == model.metadata
     ptn.save_weights(loaded, tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "w.safetensors").read_bytes()
 
@@ -183,50 +154,33 @@ def test_options_of_an_ensemble_go_to_every_member_that_has_them(tmp_path):
     assert loaded(torch.rand(2, 1, 20, 20)).shape == (2, 3)
 
 
-def test_load_model_reads_files_and_folders(tmp_path):
-    model = ptn.create_model("ptn_s").eval()
-    images = torch.rand(1, 1, 28, 28)
-    ptn.save_weights(model, tmp_path / "run" / "weights.safetensors")
-    ptn.save_pretrained(model, tmp_path / "hub")
-    (tmp_path / "copy").write_bytes((tmp_path / "run" / "weights.safetensors").read_bytes())
-    for source in (tmp_path / "run", str(tmp_path / "hub"), tmp_path / "copy"):
-        assert torch.equal(ptn.load_model(source)(images), model(images))
-
-
-def test_load_model_prefers_an_existing_path(tmp_path, monkeypatch):
+def test_load_model_reads_files_and_folders_and_prefers_an_existing_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ptn.save_weights(ptn.create_model("ptn_s", num_classes=3), "me/model/weights.safetensors")
-    ptn.save_weights(ptn.create_model("ptn_s", num_classes=4), "ptn_s.rotmnist/weights.safetensors")
-    assert ptn.load_model("me/model").config.num_classes == 3
-    assert ptn.load_model("ptn_s.rotmnist").config.num_classes == 4
+    model = ptn.create_model("ptn_s", num_classes=3).eval()
+    ptn.save_weights(model, "me/model/weights.safetensors")
+    ptn.save_weights(model, "ptn_s.rotmnist/weights.safetensors")
+    (tmp_path / "copy").write_bytes((tmp_path / "me" / "model" / "weights.safetensors").read_bytes())
+    images = torch.rand(1, 1, 28, 28)
+    for source in ("me/model", tmp_path / "ptn_s.rotmnist", "ptn_s.rotmnist", "copy"):
+        assert torch.equal(ptn.load_model(source)(images), model(images))
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
         ("ptn_bb", {}, "did you mean 'ptn_b'"),
-        (None, {}, "name must be a string"),
         ("ptn_b", {"heatmaps": "linear"}, "did you mean 'heatmap'"),
-        ("ptn_b", {"heatmap": "lineer"}, "did you mean 'linear'"),
         ("cylindrical", {"origin": "lerned"}, "did you mean 'learned'"),
-        ("ptn_b", {"img_size": 28}, "use image_size"),
-        ("ptn_b", {"in_channels": 3}, "use in_chans"),
         ("ptn_b", {"kernel": 3}, "unknown option"),
         ("ptn_b", {"angles": 0}, "angles"),
         ("ptn_b", {"num_classes": -1}, "num_classes must be"),
-        ("ptn_b", {"num_classes": "7"}, "num_classes must be"),
         ("ptn_cnn_b", {"num_classes": 0}, "num_classes must be"),
-        ("ptn_b", {"in_chans": 1.5}, "in_chans must be"),
         ("ptn_b", {"image_size": 2}, "image_size must be"),
-        ("ptn_b", {"image_size": 28.0}, "image_size must be"),
         ("ptn_b", {"image_size": (28, 28, 28)}, "image_size must be"),
         ("cylindrical", {"image_size": (20, 30)}, "takes cubes"),
-        ("ptn_b", {"wrap": "no"}, "wrap must be"),
         ("ptn_b", {"r_min_px": "big"}, "r_min_px must be"),
-        ("ptn_cnn_b", {"dropout": True}, "dropout must be"),
         ("ptn_b", {"dropout": 1.0}, "dropout must be"),
         ("ptn_b", {"origin_turns": 3}, "origin_turns must be"),
-        ("ptn_b", {"pretrained": "nowhere"}, "no pretrained weights ptn_b.nowhere"),
         ("ptn_b.nowhere", {}, "no pretrained weights ptn_b.nowhere"),
         ("ptn_cnn_b.nowhere", {}, "no pretrained weights ptn_b.nowhere"),
         ("stn_b", {"pretrained": True}, "no default weights"),
@@ -237,14 +191,6 @@ def test_invalid_arguments_are_named_in_one_line(name, settings, message):
     with pytest.raises(ptn.InputError, match=message) as caught:
         ptn.create_model(name, **settings)
     assert "\n" not in str(caught.value)
-
-
-def test_pretrained_true_is_ambiguous_with_several_tags(tmp_path, monkeypatch):
-    monkeypatch.setattr("ptn.models.zoo.WEIGHTS", tmp_path)
-    for tag in ("one", "two"):
-        ptn.save_weights(ptn.create_model("stn_s"), tmp_path / f"stn_s.{tag}.safetensors")
-    with pytest.raises(ptn.InputError, match="one, two"):
-        ptn.create_model("stn_s", pretrained=True)
 
 
 @pytest.mark.parametrize("source", ["nowhere", "none.safetensors", "none.onnx", "ptn_b", "a/b/c", "/no/where"])
@@ -277,15 +223,13 @@ CONFIG = '{"name": "ptn_s", "image_size": [28, 28]}'
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"config": "x"}, "configuration in"),
         ({"config": "[1]"}, "configuration in"),
         ({"config": "{}"}, "no value for name"),
         ({"config": '{"name": "ptn_s", "image_size": [28]}'}, "image_size"),
-        ({"config": '{"name": "ptn_s", "colour": 1}'}, "colour"),
         ({"config": '{"name": "ptn_q"}'}, "unknown model 'ptn_q'"),
         ({"config": '{"name": "ptn_s", "options": {"kernel": 3}}'}, "unknown option"),
-        ({"config": CONFIG, "classes": "cat"}, "classes must be a list"),
-        ({"config": CONFIG, "classes": '["cat"]'}, "10 classes; got 1 names"),
+        ({"config": CONFIG, "classes": "cat"}, "classes must be"),
+        ({"config": CONFIG, "classes": '["cat"]'}, "names of 10 classes"),
     ],
 )
 def test_invalid_metadata_of_a_file_is_named(tmp_path, metadata, message):
@@ -300,6 +244,6 @@ def test_a_network_is_not_saved_with_a_wrong_number_of_classes_or_into_a_file(tm
     with pytest.raises(ptn.InputError, match="cannot create folder"):
         ptn.save_weights(model, tmp_path / "file" / "w.safetensors")
     model.classes = ("cat", "dog")
-    with pytest.raises(ptn.InputError, match="10 classes; got 2 names"):
+    with pytest.raises(ptn.InputError, match="names of 10 classes"):
         ptn.save_weights(model, tmp_path / "w.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
