@@ -31,9 +31,15 @@ def test_linear_is_the_signed_centroid_of_the_paper():
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("size", [(14, 14), (7, 9), (24, 24)])
-def test_the_centroid_of_a_uniform_heatmap_is_exactly_the_centre(activation, size):
-    assert heatmap_centroid(torch.full((2, 1, *size), 1.0), activation).abs().max() == 0
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_centroid_of_a_uniform_heatmap_is_exactly_the_centre(activation, dtype):
+    origin = heatmap_centroid(torch.ones(2, 1, 7, 24, dtype=dtype), activation)
+    assert origin.dtype == torch.float32
+    assert origin.abs().max() == 0
+
+
+def test_the_centroid_of_a_signed_heatmap_with_sum_zero_is_the_centre():
+    assert heatmap_centroid(torch.tensor([[[1.0, -1.0], [2.0, -2.0]]]), "linear").tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -54,23 +60,10 @@ def test_the_centroid_stays_in_the_image_with_a_finite_gradient(activation, valu
     assert torch.isfinite(heatmap.grad).all()
 
 
-def test_the_centroid_of_a_heatmap_with_sum_zero_is_the_centre():
-    heatmap = torch.tensor([[[1.0, -1.0], [2.0, -2.0]]])
-    assert heatmap_centroid(heatmap, "linear").tolist() == [[0, 0]]
-    assert heatmap_centroid(torch.zeros(1, 4, 4), "linear").tolist() == [[0, 0]]
-
-
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradient_of_the_centroid(activation):
     heatmap = torch.rand(2, 4, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda h: heatmap_centroid(h, activation), heatmap)
-
-
-def test_half_precision_heatmaps_are_summed_in_float32():
-    heatmap = torch.rand(1, 1, 48, 48).bfloat16()
-    origin = heatmap_centroid(heatmap)
-    assert origin.dtype == torch.float32
-    assert torch.allclose(origin.double(), heatmap_centroid(heatmap.double()), atol=1e-5)
 
 
 def test_normalized_heatmaps_span_0_to_1_with_the_peak_of_the_centroid_highest():
