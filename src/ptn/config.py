@@ -5,12 +5,13 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from .errors import InputError, unknown_name
+from .errors import InputError, check_choice, unknown_name
 
 T = TypeVar("T")
 
@@ -71,8 +72,8 @@ def changes(instance: Any) -> dict[str, Any]:
 
     Fields without a default are always included.
     """
-    changed: dict[str, Any] = json.loads(json.dumps(_changes(instance)))
-    return changed
+    values: dict[str, Any] = json.loads(json.dumps(_changes(instance)))
+    return values
 
 
 def check(name: str, value: object, holds: bool, wanted: str) -> None:
@@ -96,8 +97,7 @@ def check_options(
     hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
     names = list(known)
     for name in options:
-        if name not in names:
-            raise unknown_name(kind, name, names)
+        check_choice(kind, name, names)
     return {name: _convert(value, hints.get(name, Any), name) for name, value in options.items()}
 
 
@@ -113,8 +113,7 @@ def _build(cls: Any, values: Any, prefix: str) -> Any:
         raise InputError(f"{prefix.rstrip('.') or cls.__name__} must be an object of settings; got {values!r}")
     hints = _hints(cls)
     for name in values:
-        if name not in hints:
-            raise unknown_name("setting", f"{prefix}{name}", [f"{prefix}{known}" for known in hints])
+        check_choice("setting", f"{prefix}{name}", [f"{prefix}{known}" for known in hints])
     missing = [
         prefix + field.name
         for field in fields(cls)
@@ -170,9 +169,8 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _convert_union(value, hint, key)
     if origin is Literal:
-        if not any(value == known and type(value) is type(known) for known in arguments):
-            raise unknown_name(f"value of {key}", value, map(str, arguments))
-        return value
+        check_choice(f"value of {key}", value, arguments)
+        return arguments[arguments.index(value)]  # 32, also for 32.0
     if is_dataclass(hint) and not isinstance(value, hint):  # type: ignore[arg-type]
         return _build(hint, value, f"{key}.")
     if origin is tuple and isinstance(value, list | tuple):
@@ -184,25 +182,21 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
     if not isinstance(expected_type, type):  # Any, type variables
         return value
     accepted: Any = {float: Real, int: Integral}.get(expected_type, expected_type)
-    takes_bool = expected_type is bool or expected_type is object
-    holds = isinstance(value, accepted) and (takes_bool or not isinstance(value, bool))
+    holds = isinstance(value, accepted) and (expected_type is bool or not isinstance(value, bool))
     check(key, value, holds, _describe(hint))
     return expected_type(value) if expected_type in (int, float) else value
 
 
 def _convert_union(value: Any, hint: Any, key: str) -> Any:
-    """Converts to the first member of a union that takes the value; an exact type comes before a conversion."""
-    exact: Any = type(value)
-    members = sorted(get_args(hint), key=lambda member: exact is not (get_origin(member) or member))
-    errors = []
+    """Converts to the first member of a union that takes the value."""
+    members = [member for member in get_args(hint) if member is not types.NoneType]
+    if value is None and len(members) < len(get_args(hint)):
+        return None
+    if len(members) == 1:
+        return _convert(value, members[0], key)
     for member in members:
-        try:
+        with suppress(InputError):
             return _convert(value, member, key)
-        except InputError as error:
-            errors.append((member, error))
-    named = [error for member, error in errors if member is not types.NoneType]
-    if len(named) == 1:
-        raise named[0]
     raise InputError(f"{key} must be {_describe(hint)}; got {value!r}")
 
 

@@ -11,13 +11,13 @@ class InputError(ValueError):
     """Invalid input from the user. The message is one line; the command line prints it and exits with 2."""
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
+def unknown_name(kind: str, name: object, known: Iterable[object]) -> InputError:
     """Returns the error for a name that is not in `known`, with the nearest one that is.
 
     >>> str(unknown_name("model", "ptn_c", ["ptn_s", "ptn_b"]))
     "unknown model 'ptn_c'; did you mean 'ptn_b'? Known: ptn_s, ptn_b"
     """
-    names = list(known)
+    names = list(map(str, known))
     nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
     return InputError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
@@ -33,7 +33,7 @@ def nothing_at(kind: str, path: Path | str) -> InputError:
     return InputError(f"no {kind} at {path}: check the path{start}")
 
 
-def check_choice(kind: str, value: str, known: Iterable[str]) -> None:
+def check_choice(kind: str, value: object, known: Iterable[object]) -> None:
     """Raises `InputError` unless `value` is one of `known`."""
     if value not in known:
         raise unknown_name(kind, value, known)

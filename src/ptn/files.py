@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .errors import InputError, nothing_at
+from .errors import InputError, first_line, nothing_at
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,34 +67,22 @@ def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: Mapping[
         try:
             save_file(contiguous, temporary, dict(metadata))
         except SafetensorError as error:
-            raise InputError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
+            raise InputError(f"cannot write {path}: {first_line(error)}") from error
         if metadata:
             _sort_metadata(temporary)
 
 
-def read_metadata(path: Path, kind: str = "safetensors file") -> dict[str, str]:
-    """Returns the metadata of a safetensors file; `kind` names the file in error messages."""
-    with _open_tensors(path, kind) as file:
-        return dict(file.metadata() or {})
-
-
 def read_tensors(path: Path, kind: str = "safetensors file") -> "tuple[dict[str, Tensor], dict[str, str]]":
-    """Returns the tensors (on the CPU) and the metadata of a safetensors file."""
-    with _open_tensors(path, kind) as file:
-        return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-
-
-@contextmanager
-def _open_tensors(path: Path, kind: str) -> Iterator[Any]:
+    """Returns the tensors (on the CPU) and the metadata of a safetensors file; `kind` is for error messages."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise nothing_at(kind, path)
     try:
         with safe_open(path, "pt") as file:
-            yield file
+            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a {kind}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path} is not a {kind}: {first_line(error)}") from error
 
 
 def _sort_metadata(path: Path) -> None:

@@ -64,19 +64,13 @@ def test_override_sets_dotted_keys_and_nothing_else():
     [
         ("cuont", 1, "did you mean 'count'"),
         ("inner.rte", 1, "did you mean 'inner.rate'"),
-        ("x", 1, "options.NAME"),
         ("inner", 1, "unknown setting 'inner'"),
-        ("count.more", 1, "unknown setting"),
         ("count", 1.5, "count must be an integer; got 1.5"),
         ("count", True, "count must be an integer"),
         ("limit", "a", "limit must be an integer"),
         ("size", "a", "size must be an integer or a list"),
-        ("flag", 1, "flag must be true or false"),
-        ("inner.rate", "fast", "inner.rate must be a number"),
         ("inner.kind", "fats", "did you mean 'fast'"),
         ("inner.pair", [1], "inner.pair must be a list of 2 values"),
-        ("items", [{"rte": 1}], "did you mean 'items.rate'"),
-        ("options", [1], "options must be an object"),
     ],
 )
 def test_bad_values_are_named_with_their_key(key, value, message):
@@ -87,8 +81,6 @@ def test_bad_values_are_named_with_their_key(key, value, message):
 def test_build_names_missing_values_and_the_place_they_come_from():
     with pytest.raises(InputError, match=r"^file\.json: no value for name$"):
         build(Outer, {"count": 1}, "file.json")
-    with pytest.raises(InputError, match="must be an object"):
-        build(Outer, [1])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -105,10 +97,9 @@ def test_settings_are_written_as_key_and_json_value(text, expected):
     assert parse_setting(text) == expected
 
 
-@pytest.mark.parametrize("text", ["optimizer.lr", "=1", ""])
-def test_a_setting_needs_a_key_and_a_value(text):
+def test_a_setting_needs_a_key_and_a_value():
     with pytest.raises(InputError, match="such as"):
-        parse_setting(text)
+        parse_setting("optimizer.lr")
 
 
 def test_setting_names_are_the_keys_of_override():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ptn import InputError
-from ptn.files import atomic_path, make_folder, read_metadata, read_tensors, save_tensors
+from ptn.files import atomic_path, make_folder, read_tensors, save_tensors
 
 TENSORS = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(3, dtype=torch.float16)}
 METADATA = {"seed": "0", "classes": '["ä", "\\n\\u0001", "\\""]', "fit": "pad", "dataset": "x\ty\x01"}
@@ -20,7 +20,7 @@ def test_equal_tensors_and_metadata_are_equal_bytes(tmp_path):
         contents.add(path.read_bytes())
     assert len(contents) == 1
     tensors, metadata = read_tensors(path)
-    assert metadata == read_metadata(path) == METADATA
+    assert metadata == METADATA
     assert tensors.keys() == TENSORS.keys()
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
@@ -32,7 +32,7 @@ def test_a_damaged_file_is_named(tmp_path, content):
     with pytest.raises(InputError, match=r"weights\.safetensors is not a weights file"):
         read_tensors(path, "weights file")
     with pytest.raises(InputError, match="no weights file at"):
-        read_metadata(tmp_path / "none.safetensors", "weights file")
+        read_tensors(tmp_path / "none.safetensors", "weights file")
 
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
