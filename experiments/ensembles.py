@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from ptn.evaluation import ensemble_scores, evaluate, scores
+from ptn.evaluation import evaluate, scores
 from ptn.models import count_parameters, load_model
-from ptn.training.recipe import Recipe
 from ptn.training.records import Record, append_records, read_records
 from ptn.training.session import load_split, run_folder
 
@@ -18,29 +17,19 @@ from .recipes import EnsembleRecipe, find_recipe, recipe_sha256
 
 def add_ensembles(
     missing: Sequence[tuple[EnsembleRecipe, int]], *, runs: Path, results: Path, device: torch.device
-) -> list[Record]:
-    """Evaluates the ensembles and seeds whose members have weights in `runs`; appends and returns their records."""
-    records: list[Record] = []
+) -> None:
+    """Evaluates the ensembles and seeds whose members have weights in `runs`, and appends their records."""
     for ensemble, seed in missing:
-        folders = [run_folder(member, runs) for member in member_runs(ensemble, seed)]
-        single = not ensemble.seeds or seed == 0
-        if single and all((folder / "weights.safetensors").exists() for folder in folders):
-            records += evaluate_ensemble(ensemble, seed, folders, device)
-    if records:
-        append_records(results, records)
-    return records
+        if ensemble.seeds and seed != 0:
+            continue  # an ensemble of seeds is a single result
+        seeds = ensemble.seeds or (seed,)
+        members = [replace(find_recipe(name), seed=each) for name in ensemble.members for each in seeds]
+        folders = [run_folder(member, runs) for member in members]
+        if all((folder / "weights.safetensors").exists() for folder in folders):
+            append_records(results, _evaluate(ensemble, seed, folders, device))
 
 
-def member_runs(ensemble: EnsembleRecipe, seed: int) -> list[Recipe]:
-    """Returns the runs that are members of an ensemble."""
-    seeds = ensemble.seeds or (seed,)
-    return [replace(find_recipe(name), seed=member_seed) for name in ensemble.members for member_seed in seeds]
-
-
-def evaluate_ensemble(
-    ensemble: EnsembleRecipe, seed: int, folders: Sequence[Path], device: torch.device
-) -> list[Record]:
-    """Returns one record per evaluation of an ensemble of the runs in `folders`."""
+def _evaluate(ensemble: EnsembleRecipe, seed: int, folders: Sequence[Path], device: torch.device) -> list[Record]:
     first = find_recipe(ensemble.members[0])
     test = load_split(first.data, first.data.test)
     models = [load_model(folder / "weights.safetensors").to(device) for folder in folders]
@@ -49,7 +38,7 @@ def evaluate_ensemble(
     for spec in ensemble.evaluations:
         tta: Any = {"rotations": spec.rotations, "origins": spec.origins}
         members_scores = [scores(model, test, precision=first.precision, **tta) for model in models]
-        result = evaluate(ensemble_scores(members_scores), test)
+        result = evaluate(torch.stack(members_scores).mean(dim=0), test)
         records.append(
             replace(
                 members[0],

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, ORANGE, ink, mark_origin, save
+from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, INK, ORANGE, mark_origin, save
 from ptn.geometry import origin_px
 from ptn.layers import ConvBlock, normalize_heatmap
 from ptn.models import PolarNetwork, count_parameters
@@ -123,7 +123,7 @@ def _blocks(
         }
         for light, corners in faces.items():
             shade = (torch.tensor(to_rgb(color)) * light).clamp(max=1).tolist()
-            axes.add_patch(Polygon(corners, facecolor=shade, edgecolor=ink(), linewidth=0.5))
+            axes.add_patch(Polygon(corners, facecolor=shade, edgecolor=INK, linewidth=0.5))
         if previous is None or previous[0] != channels:
             axes.text(x + thick / 2 + dx, high + dy + 0.5, str(channels), fontsize=8, ha="center")
         if resized:
@@ -139,7 +139,7 @@ def _picture(axes: Any, image: Tensor, place: Point, unit: float, caption: str, 
 
     (x, y), (height, width) = place, (side * unit for side in image.shape[1:])
     axes.imshow(image[0].numpy(), cmap=cmap, vmin=0, vmax=1, extent=(x, x + width, y - height / 2, y + height / 2))
-    axes.add_patch(Rectangle((x, y - height / 2), width, height, fill=False, edgecolor=ink(), linewidth=0.8))
+    axes.add_patch(Rectangle((x, y - height / 2), width, height, fill=False, edgecolor=INK, linewidth=0.8))
     axes.text(x + width / 2, y - height / 2 - 0.8, caption, fontsize=10, ha="center", va="top")
 
 
@@ -167,13 +167,13 @@ def _probabilities(axes: Any, probabilities: Sequence[float], x: float) -> float
         if best:
             axes.text(x + 3 + 9 * value, y, f"{100 * value:.1f}%", fontsize=8, va="center")
     low, high = _LOWER - step * count / 2, _LOWER + step * count / 2
-    axes.plot([x + 2.6] * 2, [low, high], color=ink(), linewidth=0.8)
+    axes.plot([x + 2.6] * 2, [low, high], color=INK, linewidth=0.8)
     axes.text(x + 5, low - 0.8, "probabilities", fontsize=10, ha="center", va="top")
     return x + 17
 
 
 def _arrow(axes: Any, *points: Point) -> None:
     """Draws a line through `points` with a head at the last."""
-    axes.plot(*zip(*points[:-1], strict=True), color=ink(), linewidth=1.3, solid_capstyle="round")
-    style = {"arrowstyle": "-|>", "color": ink(), "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axes.plot(*zip(*points[:-1], strict=True), color=INK, linewidth=1.3, solid_capstyle="round")
+    style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", points[-1], points[-2], arrowprops=style)

@@ -1,15 +1,13 @@
-"""Figures of the library and the style that all figures share: colors, origin marks, light and dark backgrounds."""
+"""Figures of the library and the style that all figures share: colors and origin marks."""
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,37 +26,32 @@ if TYPE_CHECKING:
 BLUE, VERMILION, GREEN, YELLOW = "#0072b2", "#d55e00", "#009e73", "#f0e442"
 PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 PTN_COLOR, CNN_COLOR, ORIGIN_COLOR = BLUE, VERMILION, YELLOW
+INK = "#1f2328"
 HEATMAP_CMAP = "inferno"
 
 _HEAT_RGB, _HEAT_OPACITY = (255, 70, 0), 0.65
-_LIGHT, _DARK = ("#1f2328", "#ffffff"), ("#e6edf3", "#0d1117")
+_CAPTION_COLOR, _CAPTION_BACKGROUND = "#e6edf3", "#0d1117"
 _DOTS_PER_INCH = 80
+_SAVE_OPTIONS: dict[str, Any] = {
+    "webp": {"pil_kwargs": {"quality": 65, "method": 6}},
+    "svg": {"metadata": {"Date": None}},
+}
 
 
 @contextmanager
-def paper(*, dark: bool = False) -> Iterator[None]:
-    """Context manager that sets text and background colors for a light or a dark page."""
+def paper() -> Iterator[None]:
+    """Context manager that sets the color of text and lines. Text stays text in SVG files."""
     from matplotlib import rc_context
 
-    foreground, background = _DARK if dark else _LIGHT
     inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "legend.labelcolor")
-    # Text stays text in SVG files, and identical figures are identical files.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "ptn"}
-    settings |= dict.fromkeys(inked, foreground) | dict.fromkeys(("axes.facecolor", "figure.facecolor"), background)
-    with rc_context(settings):  # type: ignore[arg-type]
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "ptn"} | dict.fromkeys(inked, INK)
+    with rc_context(settings):
         yield
-
-
-def ink() -> str:
-    """Returns the current color of lines and text."""
-    from matplotlib import rcParams
-
-    return str(rcParams["text.color"])
 
 
 def faint_grid(axes: Any) -> None:
     """Adds faint grid lines and removes the upper and right spines."""
-    axes.grid(color=ink(), alpha=0.12)
+    axes.grid(color=INK, alpha=0.12)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -82,35 +75,10 @@ def explain_shift_lines(figure: Any) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Writes `figure` as .png, .webp, .svg or .pdf; equal figures give equal files."""
+    """Writes `figure` as .png, .webp or .svg; equal figures give equal files."""
     kind = path.suffix.removeprefix(".")
     with atomic_path(path) as temporary:
-        if kind == "png":
-            _save_png(figure, temporary)
-        elif kind == "webp":
-            figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, pil_kwargs={"quality": 65, "method": 6})
-        else:
-            figure.savefig(temporary, format=kind, metadata={"Date" if kind == "svg" else "CreationDate": None})
-
-
-def _save_png(figure: Any, path: Path) -> None:
-    """Writes a PNG with 256 colors, about a third of the size of a full-color one; palette colors stay exact."""
-    from PIL import Image, ImageColor
-
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH)
-    exact = [ImageColor.getrgb(color) for color in (BLUE, VERMILION, GREEN, YELLOW, PURPLE, ORANGE, SKY)]
-    full = Image.open(buffer).convert("RGB")
-    others = 256 - len(exact)
-    quantized = full.quantize(others, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    colors = np.array(quantized.getpalette(), np.uint8)[: 3 * others]
-    colors = np.pad(colors, (0, 3 * others - len(colors)))
-    indices = np.array(quantized)
-    for index, color in enumerate(exact, start=others):
-        indices[(np.asarray(full) == color).all(axis=2)] = index
-    result = Image.fromarray(indices)
-    result.putpalette([*colors.tolist(), *(part for color in exact for part in color)])
-    result.save(path, format="PNG", optimize=True)
+        figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, **_SAVE_OPTIONS.get(kind, {}))
 
 
 def overlay(
@@ -138,7 +106,7 @@ def overlay(
         heat = normalize_heatmap(heatmap)[None, None]
         opacity = _HEAT_OPACITY * F.interpolate(heat, (height, width), mode="bilinear", align_corners=False)[0]
         pixels = pixels * (1 - opacity) + pixels.new_tensor(_HEAT_RGB)[:, None, None] * opacity
-    picture = Image.new("RGB", (width, height + 26), _DARK[1])
+    picture = Image.new("RGB", (width, height + 26), _CAPTION_BACKGROUND)
     picture.paste(Image.fromarray(pixels.round().byte().permute(1, 2, 0).contiguous().numpy()), (0, 0))
     draw = ImageDraw.Draw(picture)
     if origin is not None:
@@ -148,8 +116,8 @@ def overlay(
             draw.line((x, y - 12, x, y + 12), fill=color, width=thickness)
     font = ImageFont.load_default(16)
     while caption and font.getlength(caption) > width - 8:
-        caption = caption.removesuffix("..")[:-1] + ".." if len(caption) > 3 else ""
-    draw.text((4, height + 3), caption, fill=_DARK[0], font=font)
+        caption = caption[:-1]
+    draw.text((4, height + 3), caption, fill=_CAPTION_COLOR, font=font)
     return picture
 
 
@@ -297,92 +265,72 @@ def draw_log_polar(digit: Tensor, path: Path) -> None:
     save(figure, path)
 
 
-_AUDIT_LABELS = {"rotation": "rotation", "scale": "scale", "shift": "shift (pixels)"}
+_AUDIT_LABELS = {"rotation": "rotation (°), inside a disc", "scale": "scale", "shift": "shift (pixels)"}
 # Attribute of a point, line style, color and width by label; "correct" is thinner where lines coincide.
 _AUDIT_LINES = {
     "consistent, resampled only": ("resampling.consistency", "--", "0.5", 1.3),
     "consistent": ("transformed.consistency", "o-", BLUE, 2.6),
     "correct": ("transformed.accuracy", "s-", VERMILION, 1.2),
 }
-_LAYER_STYLES = ((BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (PURPLE, "D"))
+_LAYER_MARKERS = {
+    ("rotation", 45.0): (BLUE, "o"),
+    ("rotation", 90.0): (VERMILION, "s"),
+    ("scale", 1.25): (GREEN, "^"),
+}
 
 
-def draw_audit(audit: "Audit", path: Path) -> None:
+def draw_audit(audit: "Audit", path: Path, title: str) -> None:
     """Writes the figure of an audit: consistency and accuracy above, errors of the layers below."""
     from matplotlib.figure import Figure
 
     layers = list(dict.fromkeys(error.layer for error in audit.layers))
-    kinds = [kind for kind in _AUDIT_LABELS if audit.curve(kind)]  # type: ignore[arg-type]
-    heights = [3.4] * bool(kinds) + [1.1 + 0.24 * len(layers)] * bool(layers)
+    heights = [3.4] + [1.1 + 0.24 * len(layers)] * bool(layers)
     figure = Figure(figsize=(11, 0.9 + sum(heights)), layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    if kinds:
-        _draw_audit_curves(parts[0], audit, kinds)
+    _draw_audit_curves(parts[0], audit)
     if layers:
-        _draw_layer_errors(parts[-1], audit.layers, layers)
-    title = audit.model if len(audit.model) <= 60 else f"…{audit.model[-59:]}"
-    accuracy = "" if audit.accuracy is None else f", accuracy {audit.accuracy:.1f}%"
-    if audit.accuracy_in_disc is not None:
-        accuracy += f" ({audit.accuracy_in_disc:.1f}% inside the disc)"
-    source = f"{audit.data}, " if audit.data else ""
-    figure.suptitle(f"{title}\n{source}{audit.images:,} images{accuracy}", fontsize=12)
+        _draw_layer_errors(parts[1], audit.layers, layers)
+    figure.suptitle(title, fontsize=12)
     save(figure, path)
 
 
-def _draw_audit_curves(figure: Any, audit: "Audit", kinds: Sequence[Any]) -> None:
+def _draw_audit_curves(figure: Any, audit: "Audit") -> None:
+    kinds = list(dict.fromkeys(point.kind for point in audit.points))
     widths = [2.2 if kind == "rotation" else 1.0 for kind in kinds]
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False, width_ratios=widths)[0]
-    lowest = 100.0
     for axes, kind in zip(panels, kinds, strict=True):
         points = audit.curve(kind)
         amounts = [point.amount for point in points]
-        faint_grid(axes)
         axes.set_xlabel(_AUDIT_LABELS[kind])
-        if kind == "rotation" and amounts[-1] - amounts[0] > 180:
+        if kind == "rotation" and amounts[0] >= 0:
             angle_axis(axes)
-            if amounts[0] == 0 and amounts[-1] < 360:
-                points, amounts = (*points, points[0]), [*amounts, 360.0]
-            axes.set_xlabel("rotation, inside a disc")
-        elif kind == "scale":
-            axes.set_xscale("log")
-            axes.set_xticks([], minor=True)
+        else:
+            faint_grid(axes)
             axes.set_xticks(amounts, [f"{amount:g}" for amount in amounts], fontsize=8)
         for label, (name, style, color, width) in _AUDIT_LINES.items():
             values = [attrgetter(name)(point) for point in points]
             if None not in values:
-                axes.plot(
-                    amounts, values, style, color=color, linewidth=width, markersize=1 + 2 * width, label=label
-                )
-                lowest = min(lowest, *values)
-    panels[0].set_ylim(max(0.0, 10 * math.floor((lowest - 1) / 10)), 100.8)
-    panels[0].yaxis.get_major_locator().set_params(integer=True)
+                markersize = 1 + 2 * width
+                axes.plot(amounts, values, style, color=color, linewidth=width, markersize=markersize, label=label)
+    panels[0].set_ylim(bottom=max(0.0, panels[0].get_ylim()[0] - 1), top=100.8)
     panels[0].set_ylabel("% of the images")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=10, ncols=len(labels), loc="outside upper center")
 
 
 def _draw_layer_errors(figure: Any, layers: "Sequence[LayerError]", names: Sequence[str]) -> None:
-    """Draws a row for each layer in the order in which they run; hollow markers are resampling alone."""
+    """Draws a row for each layer in the order in which they run."""
     axes = figure.subplots()
-    transforms = list(dict.fromkeys((error.kind, error.amount) for error in layers))
-    for index, ((kind, amount), (color, marker)) in enumerate(zip(transforms, _LAYER_STYLES, strict=False)):
+    for (kind, amount), (color, marker) in _LAYER_MARKERS.items():
         label = f"rotated {amount:g}°" if kind == "rotation" else f"scaled ×{amount:g}"
-        errors = [error for error in layers if (error.kind, error.amount) == (kind, amount)]
-        rows = [names.index(error.layer) + 0.2 * (index - (len(transforms) - 1) / 2) for error in errors]
-        for values, face, suffix in (
-            ([error.error for error in errors], color, ""),
-            ([error.resampling for error in errors], "none", ", resampled only"),
-        ):
-            x = [math.nan if value is None else value for value in values]
-            axes.plot(x, rows, marker, color=color, markerfacecolor=face, markersize=5, label=label + suffix)
-    largest = max((value for error in layers for value in (error.error, error.resampling) if value), default=0.0)
+        errors = [e for e in layers if (e.kind, e.amount) == (kind, amount) and e.error is not None]
+        rows = [names.index(error.layer) for error in errors]
+        axes.plot([error.error for error in errors], rows, marker, color=color, markersize=5, label=label)
     polar = {error.layer for error in layers if error.relation == "polar"}
-    axes.set_yticks(
-        range(len(names)), [f"{name}  (polar)" if name in polar else name for name in names], fontsize=8
-    )
+    labels = [f"{name}  (polar)" if name in polar else name for name in names]
+    axes.set_yticks(range(len(names)), labels, fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(-0.02 * max(largest, 0.1), 1.05 * max(largest, 0.1))
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel("relative equivariance error")
     faint_grid(axes)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=9, ncols=3, loc="outside upper center")
+    figure.legend(frameon=False, fontsize=9, ncols=3, loc="outside upper center")

@@ -70,7 +70,9 @@ def main(arguments: list[str] | None = None, commands: typer.Typer = app) -> NoR
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except (RuntimeError, MemoryError) as error:
-        if "allocate memory" not in str(error) and not isinstance(error, MemoryError):
+        # The messages of torch on a GPU and on a CPU.
+        memory = any(words in str(error) for words in ("out of memory", "allocate memory"))
+        if not memory and not isinstance(error, MemoryError):
             raise
         _fail("out of memory: use a smaller input or batch")
     except OSError as error:

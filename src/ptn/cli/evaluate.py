@@ -1,13 +1,13 @@
 """`ptn evaluate`, `ptn predict` and `ptn audit`."""
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, check_choice, optional_module
+from ..errors import InputError, optional_module
 from .options import (
     BatchOption,
     DatasetOption,
@@ -46,38 +46,31 @@ def evaluate(
     confusion: Annotated[bool, typer.Option("--confusion", help="Print the confusion matrix.")] = False,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
     batch: BatchOption = None,
 ) -> None:
     """Print the test error of a model, or of an ensemble of several models.
 
     A folder without a folder for the split uses the same share of its images as in training.
     """
+    import torch
+
     from .. import evaluation
-    from ..device import PRECISIONS, choose_device
+    from ..device import choose_device
     from ..models import PolarNetwork, load_model
 
-    check_choice("precision", precision, PRECISIONS)
     place = choose_device(device)
     models = [load_model(name) for name in weights]
-    for name, model in zip(weights, models, strict=True):
+    for model in models:
         evaluation.check_tta(model, rotations=rotations, origins=origins)
-        for what, other, first in (
-            ("image size and channels", model.input_shape, models[0].input_shape),
-            ("classes", evaluation.class_names(model), evaluation.class_names(models[0])),
-        ):
-            if other != first:
-                raise InputError(f"{weights[0]} and {name} differ in {what}: they cannot be an ensemble")
+    if len({(model.input_shape, evaluation.class_names(model)) for model in models}) > 1:
+        raise InputError("the models differ in image size, channels or classes: they cannot be an ensemble")
     data = load_data(models[0], weights[0], dataset, folder, split)
-    if models[0].classes is not None:
-        data = evaluation.match_classes(data, models[0].classes)
-    tta = {"rotations": rotations, "origins": origins}
-    options: dict[str, Any] = {"batch": batch, "device": place, "precision": precision, **tta}
     members = []
     for name, model in zip(weights, models, strict=True):
         with show_progress(f"evaluating {name} on {data.name} {data.split}") as report:
-            members.append(evaluation.scores(model, data, progress=report, **options))
-    result = evaluation.evaluate(evaluation.ensemble_scores(members), data)
+            options: dict[str, Any] = {"batch": batch, "device": place, "progress": report}
+            members.append(evaluation.scores(model, data, rotations=rotations, origins=origins, **options))
+    result = evaluation.evaluate(torch.stack(members).mean(dim=0), data)
     facts: dict[str, Any] = {
         "weights": list(weights),
         "models": [model.config.name for model in models],
@@ -89,8 +82,8 @@ def evaluate(
         "error": result.error,
         "accuracy": result.accuracy,
         "class_accuracy": result.class_accuracy,
-        **tta,
-        "precision": precision,
+        "rotations": rotations,
+        "origins": origins,
         "device": str(place),
     }
     if len(models) == 1 and isinstance(models[0], PolarNetwork) and "center" in data.meta:
@@ -136,22 +129,21 @@ def _print_per_class(result: "Evaluation", classes: tuple[str, ...]) -> None:
 
 def _print_confusion(result: "Evaluation", classes: tuple[str, ...]) -> None:
     """Prints the confusion matrix, or for many classes the most frequent errors."""
+    matrix = result.confusion.tolist()
     if len(classes) <= _MAX_CLASSES:
-        rows = [
-            (name, *(f"{count:,}" if count else "·" for count in counts))
-            for name, counts in zip(classes, result.confusion.tolist(), strict=True)
-        ]
+        rows = [(name, *(f"{n:,}" if n else "·" for n in row)) for name, row in zip(classes, matrix, strict=True)]
         print_table("Confusion matrix (true × predicted)", ("true", *classes), rows, right=classes)
         return
-    errors = result.confusion.clone().fill_diagonal_(0)
-    pairs = errors.flatten().argsort(descending=True, stable=True)[:_MAX_PAIRS].tolist()
-    places = [divmod(pair, len(classes)) for pair in pairs]
-    print_table(
-        "Most frequent errors (--json prints the full matrix)",
-        ("true", "prediction", "samples"),
-        [(classes[t], classes[p], f"{int(errors[t, p]):,}") for t, p in places if errors[t, p]],
-        right=("samples",),
-    )
+    pairs = [
+        (count, true, predicted)
+        for true, row in zip(classes, matrix, strict=True)
+        for predicted, count in zip(classes, row, strict=True)
+        if count and true != predicted
+    ]
+    pairs.sort(key=lambda pair: -pair[0])
+    frequent = [(true, predicted, f"{count:,}") for count, true, predicted in pairs[:_MAX_PAIRS]]
+    headings = ("true", "prediction", "samples")
+    print_table("Most frequent errors (--json prints the full matrix)", headings, frequent, right=("samples",))
 
 
 def predict(
@@ -180,39 +172,24 @@ def predict(
     """
     from ..device import choose_device
     from ..evaluation import Unreadable, predict_each
-    from ..evaluation.predict import file_kind, is_unusual
     from ..models import load_model
 
     place = choose_device(device)
     model = load_model(weights)
-    files = _find_files(images, *file_kind(model))
+    files = _find_files(images, model)
     targets = {} if overlay is None else _overlay_paths(files, overlay)
     rows: list[dict[str, Any]] = []
-    unusual: list[Path] = []
-    first: Prediction | None = None
     with show_progress("predicting") if as_json else nullcontext() as report:
         for result in predict_each(model, list(files), top=top, device=place):
             if isinstance(result, Unreadable):
                 rows.append({"path": str(result.path), "error": result.reason})
                 warn(result.reason)
             else:
-                first = first or result
                 rows.append(_predicted(result, targets, as_json))
-                if is_unusual(model, result.image):
-                    unusual.append(cast("Path", result.path))
             if report is not None:
                 report(len(rows), len(files))
     if as_json:
         print_json(rows)
-    if unusual:
-        more = f" (and {len(unusual) - 1} more)" if len(unusual) > 1 else ""
-        warn(
-            f"{unusual[0]}{more} is much brighter or darker than the training images, so the predictions are "
-            "unreliable: should the images be inverted?"
-        )
-    if overlay is not None and first is not None and first.heatmap is None:
-        missing = "heatmap" if first.origin is not None else "heatmap and no origin"
-        warn(f"the overlays show no {missing}: {weights} has none")
     if any("error" in row for row in rows):
         raise typer.Exit(2)
 
@@ -242,37 +219,34 @@ def _predicted(prediction: "Prediction", targets: dict[Path, Path], as_json: boo
     }
 
 
-def _find_files(roots: list[Path], kind: str, suffixes: tuple[str, ...]) -> dict[Path, Path]:
+def _find_files(roots: list[Path], model: Any) -> dict[Path, Path]:
     """Returns the files to read, each with its folder relative to its root; without overlays found in folders."""
     from ..data.folder import list_files
+    from ..data.images import IMAGE_SUFFIXES
+    from ..data.voxelize import MESH_SUFFIXES
 
+    kind, suffixes = ("image", IMAGE_SUFFIXES) if len(model.input_shape) == 3 else ("mesh", MESH_SUFFIXES)
     folders: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():
             folders[root] = Path()
             continue
-        files = [path for path in list_files(root) if not path.name.endswith(_OVERLAY_SUFFIX)]
-        readable = {path: path.parent.relative_to(root) for path in files if path.suffix.lower() in suffixes}
+        files = [path for path in list_files(root) if path.suffix.lower() in suffixes]
+        readable = [path for path in files if not path.name.endswith(_OVERLAY_SUFFIX)]
         if not readable:
             raise InputError(f"{root} contains no {kind} ({', '.join(suffixes)})")
-        for path in files:
-            if path not in readable:
-                warn(f"skipped {path}: not a known {kind} format")
-        folders |= readable
+        folders |= {path: path.parent.relative_to(root) for path in readable}
     return folders
 
 
 def _overlay_paths(files: dict[Path, Path], folder: Path) -> dict[Path, Path]:
     """Returns the path of each file's overlay; raises InputError if two coincide or one is an input."""
     targets = {path: folder / inside / f"{path.stem}{_OVERLAY_SUFFIX}" for path, inside in files.items()}
-    inputs = {path.resolve() for path in files}
-    sources: dict[Path, Path] = {}
+    used = {path.resolve() for path in files}
     for path, target in targets.items():
-        if target in sources:
-            raise InputError(f"the overlays of {sources[target]} and {path} would both be {target}")
-        if target.resolve() in inputs:
-            raise InputError(f"{target} is one of the images: choose another folder for the overlays")
-        sources[target] = path
+        if target.resolve() in used:
+            raise InputError(f"the overlay of {path}, {target}, would replace an image or another overlay")
+        used.add(target.resolve())
     return targets
 
 
@@ -284,14 +258,10 @@ def audit(
     ] = None,
     split: SplitOption = "test",
     count: Annotated[int, typer.Option(min=1, help="Maximal number of images, drawn at random.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for audit.json, audit.md and audit.png.")
     ] = Path("audit"),
     step: Annotated[float, typer.Option(min=1, help="Degrees between the angles.")] = 10.0,
-    layer: Annotated[
-        list[str] | None, typer.Option(help="An inner layer to measure; by default the blocks. Repeatable.")
-    ] = None,
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
     batch: BatchOption = None,
@@ -310,7 +280,7 @@ def audit(
 
     place = choose_device(device)
     model = load_model(weights)
-    images, labels, name = _load_audited(model, weights, dataset, folder, split, count, seed)
+    images, labels, name = _load_audited(model, weights, dataset, folder, split, count)
     make_folder(output)
     with show_progress(f"auditing {weights} on {len(images):,} images") as report:
         result = evaluation.audit(
@@ -318,7 +288,6 @@ def audit(
             images,
             labels,
             angles=[step * k for k in range(int(-(-360 // step)))],
-            layers=layer,
             batch=batch,
             device=place,
             progress=report,
@@ -326,7 +295,7 @@ def audit(
     result = replace(result, model=weights, data=name)
     paths = evaluation.write_audit(result, output)
     if as_json:
-        print_json(result.to_dict())
+        print_json(asdict(result))
         return
     rows = audit_summary(result)
     headings = list(rows[0])
@@ -335,17 +304,16 @@ def audit(
 
 
 def _load_audited(
-    model: Any, weights: str, dataset: str | None, folder: Path | None, split: str, count: int, seed: int
+    model: Any, weights: str, dataset: str | None, folder: Path | None, split: str, count: int
 ) -> "tuple[Tensor, Tensor | None, str]":
-    """Returns images, labels if there are any, and the name of the source."""
+    """Returns at most `count` images, labels if there are any, and the name of the source."""
     import torch
 
     from ..data.dataset import subset
     from ..data.folder import list_flat, read_flat
-    from ..evaluation import class_names, match_classes
 
     def draw(total: int) -> "Tensor":
-        return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:count].sort().values
+        return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:count].sort().values
 
     if folder is not None and dataset is None and (files := list_flat(folder)):
         size, channels = image_shape(model, weights)
@@ -354,13 +322,6 @@ def _load_audited(
         labels, name, total = None, folder.resolve().name, len(files)
     else:
         data = load_data(model, weights, dataset, folder, split)
-        if model.classes is not None:
-            data = match_classes(data, model.classes)
-        elif (outputs := len(class_names(model))) != len(data.classes):
-            raise InputError(
-                f"{weights} has {outputs} classes and {data.name} {len(data.classes)}: use images of the same "
-                "classes, or a folder of images without class folders"
-            )
         chosen = subset(data, draw(len(data)))
         images, labels, name, total = chosen.images, chosen.labels, f"{data.name} {data.split}", len(data)
     return images, labels, name if len(images) == total else f"{name} (of {total:,})"

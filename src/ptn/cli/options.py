@@ -98,7 +98,9 @@ def load_split(name: str, split: str, title: str = "loading", **options: Any) ->
 def load_data(
     model: Any, weights: str, dataset: str | None, folder: Path | None, split: str
 ) -> "Dataset | VoxelDataset":
-    """Returns the requested data set or folder, by default the training data of the model."""
+    """Returns the requested data set or folder, by default the training data, with the labels of the model."""
+    from ..evaluation import class_names, match_classes
+
     if folder is not None and dataset is not None:
         raise InputError("use either --dataset or --folder")
     trained_on = model.metadata.get("dataset")
@@ -106,14 +108,27 @@ def load_data(
     name = "folder" if folder is not None else dataset or trained_on
     if name is None:
         raise InputError(f"{weights} does not name its data set: use --dataset or --folder")
-    if name != "folder":
-        return load_split(name, split, **(options if name == trained_on else {}))
-    root = folder or options.get("root")
-    if root is None:
-        raise InputError(f"{weights} was trained on a folder of images: use --folder")
+    if name == "folder":
+        data = _load_parts(model, weights, folder or options.get("root"), options, split)
+    else:
+        data = load_split(name, split, **(options if name == trained_on else {}))
+    if model.classes is not None:
+        return match_classes(data, model.classes)
+    if len(class_names(model)) != len(data.classes):
+        counts = f"{len(class_names(model))} classes and {data.name} {len(data.classes)}"
+        raise InputError(f"{weights} has {counts}: use images of the same classes")
+    return data
+
+
+def _load_parts(
+    model: Any, weights: str, root: Path | str | None, options: dict[str, Any], split: str
+) -> "Dataset | VoxelDataset":
+    """Returns one or several splits of a folder of images, with the fractions of the training."""
     from ..data import load_folder
     from ..data.dataset import concatenate
 
+    if root is None:
+        raise InputError(f"{weights} was trained on a folder of images: use --folder")
     size, channels = image_shape(model, weights)
     same = {key: options[key] for key in ("valid_fraction", "test_fraction", "seed") if key in options}
     fit = model.metadata.get("fit", "resize")

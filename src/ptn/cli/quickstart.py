@@ -33,7 +33,7 @@ def quickstart(
 
     from ..config import override
     from ..data import load_dataset
-    from ..data.digits import bundled_digits
+    from ..data.mnist import bundled_digits
     from ..figures import draw_log_polar
     from ..files import make_folder
     from ..training.session import run_folder
@@ -47,7 +47,7 @@ def quickstart(
     finished = _train(recipes, output / "runs")
     _print_errors(finished)
     _draw(finished, test, output / "quickstart.png")
-    images, labels = bundled_digits()
+    images, labels, _ = bundled_digits()
     draw_log_polar(images[labels == 3][0].float() / 255, output / "logpolar.png")
     weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
     print(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
@@ -90,15 +90,15 @@ def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
 
 
 def _print_errors(finished: "list[tuple[Run, Record]]") -> None:
-    run, first = finished[0]
     rows = []
     for _, record in finished:
         error, count = record.test_error or 0.0, int(record.metrics["test_count"])
         wrong = f"{round(error * count / 100)} of {count:,}"
         results = (f"{record.params:,}", f"{error:.1f}%", wrong, f"{record.train_seconds:.0f} s")
         rows.append((*NETWORKS[record.model], *results))
+    run, record = finished[0]
     numbers = ("parameters", "test error", "wrong", "training")
-    title = f"After {first.epochs} epochs on the same {len(run.data.train):,} digits"
+    title = f"After {record.epochs} epochs on the same {len(run.data.train):,} digits"
     print_table(title, ("network", "kind", *numbers), rows, right=numbers)
 
 
@@ -109,27 +109,17 @@ def _draw(finished: "list[tuple[Run, Record]]", test: "Dataset", path: Path) -> 
     from ..figures import QuickstartResult, draw_quickstart
 
     firsts = [int((test.labels == label).nonzero()[0]) for label in test.labels.unique()]
-    images = test.images[firsts].float() / 255
+    images, labels = test.images[firsts].float() / 255, test.labels[firsts].tolist()
     rotated = subset(test, stays_inside(test.images).nonzero()[:_ROTATED_DIGITS, 0])
-    models = {record.model: run.finished_model() for run, record in finished}
-    results = {
-        record.model: QuickstartResult(
-            NETWORKS[record.model][0],
-            record.test_error or 0.0,
-            scores(models[record.model], images).argmax(dim=1).tolist(),
-            accuracy_by_angle(models[record.model], rotated),
-        )
-        for _, record in finished
-    }
-    draw_quickstart(
-        path,
-        images,
-        test.labels[firsts].tolist(),
-        models["ptn_s"].explain(images),
-        (results["ptn_s"], results["ccnn_s"]),
-        angles=ANGLES,
-        note=f", on {len(rotated)} test digits that stay inside the image",
-    )
+    results = []
+    for run, record in reversed(finished):  # the polar network first
+        model = run.finished_model()
+        predictions, accuracies = scores(model, images).argmax(dim=1).tolist(), accuracy_by_angle(model, rotated)
+        title = NETWORKS[record.model][0]
+        results.append(QuickstartResult(title, record.test_error or 0.0, predictions, accuracies))
+    explanation = finished[-1][0].finished_model().explain(images)
+    note = f", on {len(rotated)} test digits that stay inside the image"
+    draw_quickstart(path, images, labels, explanation, (results[0], results[1]), angles=ANGLES, note=note)
 
 
 def stays_inside(images: "Tensor") -> "Tensor":

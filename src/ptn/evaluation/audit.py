@@ -1,9 +1,10 @@
 """Audit of a classifier: accuracy and consistency of its predictions under rotations, scales and shifts."""
 
 import json
-import time
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from torch import Tensor, nn
 
 from ..config import check
 from ..data.dataset import Dataset, VoxelDataset
-from ..device import default_batch, placement
+from ..device import placement
 from ..errors import InputError
 from ..files import write_text
-from ..geometry import similarity_warp
+from ..geometry import Similarity, similarity_warp
 from ..models import OnnxModel, load_model, prepare_for_inference
-from .classify import check_finite, inference, plane_size, to_float
-from .equivariance import MODE, Kind, LayerError, Transform, disc, layer_errors, round_trip
+from .classify import check_finite, plane_size, scores, to_float
+from .equivariance import KERNEL_REACH, MODE, Kind, LayerError, Transform, disc, layer_errors
 
 ANGLES = tuple(float(angle) for angle in range(0, 360, 10))
 SCALES = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
@@ -71,8 +72,6 @@ class Audit:
     accuracy: float | None
     points: tuple[Point, ...]
     layers: tuple[LayerError, ...]
-    settings: dict[str, Any]
-    seconds: float
 
     def curve(self, kind: Kind) -> tuple[Point, ...]:
         """Returns the points of one kind, sorted by amount."""
@@ -83,10 +82,6 @@ class Audit:
         """Accuracy in % on unrotated images inside the disc; None without labels or the angle 0."""
         return next((p.transformed.accuracy for p in self.curve("rotation") if p.amount == 0), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns everything as JSON-like values."""
-        return asdict(self)
-
 
 def audit(
     model: nn.Module | Callable[..., Any] | str | Path,
@@ -96,7 +91,6 @@ def audit(
     angles: Sequence[float] = ANGLES,
     scales: Sequence[float] = SCALES,
     shifts_px: Sequence[float] | None = None,
-    layers: Sequence[str] | None = None,
     batch: int | None = None,
     device: torch.device | str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -105,7 +99,8 @@ def audit(
 
     Images rotate about their center. Rotated images, and those they are compared with, are masked by a disc, so
     that no corners appear or disappear. Scaled and shifted images are not masked, and padded with black.
-    Interpolation is bicubic; its effect is measured separately, see `Point`.
+    Interpolation is bicubic; its effect is measured separately, see `Point`. The equivariance of the blocks of a
+    torch module is measured, too, see `LayerError`.
 
     Args:
         model: images (N, C, H, W) in [0, 1] -> logits or probabilities (N, classes): a torch module, a function, or
@@ -115,214 +110,156 @@ def audit(
         labels: class indices; without them only the consistency is measured.
         angles: in degrees.
         shifts_px: in pixels, each along ±x and ±y; by default 0, 1, 1/16 and 1/8 of the shorter side.
-        layers: inner layers whose equivariance is measured, see `LayerError`; by default the blocks of a torch
-            module, () for none.
         batch: images per forward pass.
         device: where to compute; by default the device of the model. The model is moved there.
-        progress: called with the number of transformed images done and the total.
+        progress: called with the number of transforms done and the total.
     """
-    start = time.perf_counter()
-    check("batch", batch, batch is None or batch >= 1, "at least 1")
     pixels, truth = _check_data(images, labels)
-    network = _as_module(model)
-    opaque = isinstance(network, OnnxModel | _Function)
-    if opaque and layers:
-        raise InputError("layers needs a torch module: inner layers of other classifiers cannot be measured")
-    if device is not None:
+    size = plane_size(pixels)
+    if shifts_px is None:
+        shifts_px = sorted({0, 1, *(max(1, round(share * min(size))) for share in _SHIFT_SHARES)})
+    requested: dict[Kind, Sequence[float]] = {"rotation": angles, "scale": scales, "shift": shifts_px}
+    amounts = [(kind, float(amount)) for kind, values in requested.items() for amount in dict.fromkeys(values)]
+    if not all(math.isfinite(amount) and (amount > 0 or kind != "scale") for kind, amount in amounts):
+        raise InputError(f"angles, scales and shifts must be finite, scales positive; got {amounts}")
+    network: Any = load_model(model) if isinstance(model, str | Path) else model
+    if device is not None and isinstance(network, nn.Module):
         network.to(device)
-    place, dtype = placement(network)
-    transforms = _transforms(angles, scales, shifts_px, plane_size(pixels))
     prepared = prepare_for_inference(network)
-    size = batch or default_batch(pixels.shape[1:])
-    total, done = len(pixels) * len(transforms), 0
 
-    def predict(inputs: Tensor) -> Tensor:
-        scores = _scores(prepared, inputs)
-        return scores if probabilities else scores.softmax(dim=1)
+    def predict(warp: Callable[[Tensor, Transform], Tensor], transform: Transform) -> Tensor:
+        probabilities = scores(_Warped(prepared, lambda images: warp(images, transform)), pixels, batch=batch)
+        check_finite(probabilities)
+        return probabilities
 
-    def report(count: int) -> None:
-        nonlocal done
-        done += count
+    original = {kind: predict(_transform, Transform.of(kind, amount)) for kind, amount in _IDENTITY.items()}
+    classes = original["scale"].shape[1]
+    if truth is not None and int(truth.max()) >= classes:
+        raise InputError(f"label {int(truth.max())} is outside the {classes} classes of the model")
+    predict_resampled = cache(partial(predict, _resample))
+    points = []
+    for kind, amount in amounts:
+        directions = _DIRECTIONS if kind == "shift" and amount else _DIRECTIONS[:1]
+        alike = _smallest_alike(kind, amount, size)
+        moved = [predict(_transform, Transform.of(kind, amount, way)) for way in directions]
+        resampled = [predict_resampled(Transform.of(kind, alike, way)) for way in directions]
+        agreements = [_agreement(original[kind], after, truth) for after in (moved, resampled)]
+        points.append(Point(kind, amount, *agreements))
         if progress is not None:
-            progress(done, total)
-
-    with inference(prepared, place, size):
-        first = _scores(prepared, to_float(pixels[:2], place, dtype))
-        classes, probabilities = first.shape[1], _are_probabilities(first)
-        if truth is not None and int(truth.max()) >= classes:
-            raise InputError(f"label {int(truth.max())} is outside the {classes} classes of the model")
-        sums = torch.zeros(2 * len(transforms) + 1, 3, dtype=torch.float64)
-        for index in range(0, len(pixels), size):
-            chosen = slice(index, index + size)
-            inputs = to_float(pixels[chosen], place, dtype)
-            sums += _compare(predict, inputs, None if truth is None else truth[chosen], transforms, report)
-    means = sums / len(pixels)
-
-    def agreement(row: Tensor) -> Agreement:
-        same, change, correct = row.tolist()
-        return Agreement(100 * same, change, None if truth is None else 100 * correct)
-
-    rows: dict[tuple[Kind, float], list[Tensor]] = {}  # several directions of a shift
-    for transform, row in zip(transforms, means[:-1].unflatten(0, (len(transforms), 2)), strict=True):
-        rows.setdefault((transform.kind, transform.amount), []).append(row)
-    points = tuple(Point(*key, *map(agreement, torch.stack(parts).mean(dim=0))) for key, parts in rows.items())
+            progress(len(points), len(amounts))
     errors: list[LayerError] = []
-    if not opaque and (layers is None or layers):
-        some = to_float(pixels[:_LAYER_IMAGES], place, dtype)
-        errors = layer_errors(network, some, _LAYER_TRANSFORMS, names=layers)
+    if isinstance(network, nn.Module) and not isinstance(network, OnnxModel):
+        some = to_float(pixels[:_LAYER_IMAGES], *placement(network))
+        errors = layer_errors(network, some, _LAYER_TRANSFORMS)
     return Audit(
         model=_name(model),
         data=f"{images.name} {images.split}" if isinstance(images, Dataset | VoxelDataset) else "",
         images=len(pixels),
         shape=tuple(pixels.shape[1:]),
         classes=classes,
-        accuracy=agreement(means[-1]).accuracy,
-        points=points,
+        accuracy=_agreement(original["scale"], [original["scale"]], truth).accuracy,
+        points=tuple(points),
         layers=tuple(errors),
-        settings={
-            "scores": "probabilities" if probabilities else "logits",
-            "layer_images": min(_LAYER_IMAGES, len(pixels)) if errors else 0,
-            "torch": torch.__version__,
-            "device": str(place),
-        },
-        seconds=time.perf_counter() - start,
     )
-
-
-def _compare(
-    predict: Callable[[Tensor], Tensor],
-    images: Tensor,
-    labels: Tensor | None,
-    transforms: Sequence[Transform],
-    report: Callable[[int], None],
-) -> Tensor:
-    """Returns `_sums` (2 * transforms + 1, 3): transformed and resampled images; last the original images."""
-    window, size = disc(images), plane_size(images)
-    whole, in_disc = predict(images), predict(images * window)
-    resampled: dict[Transform, Tensor] = {}  # predictions that several transforms share
-    sums = []
-    for transform in transforms:
-        rotated = transform.kind == "rotation"
-        mask = window if rotated else images.new_ones(())
-        before = after = back = in_disc if rotated else whole
-        if transform.amount != _IDENTITY[transform.kind]:
-            # The disc touches the border, where zero padding would be interpolated into it.
-            padding_mode: Any = "border" if rotated else "zeros"
-            warped = similarity_warp(images, transform.pose, mode=MODE, padding_mode=padding_mode)
-            after = predict(warped.clamp(0, 1) * mask)
-        alike = _interpolation(transform, size)
-        if alike is not None:
-            if alike not in resampled:
-                resampled[alike] = predict(round_trip(images, alike.pose).clamp(0, 1) * mask)
-            back = resampled[alike]
-        sums += [_sums(before, after, labels), _sums(before, back, labels)]
-        report(len(images))
-    return torch.stack([*sums, _sums(whole, whole, labels)])
-
-
-def _sums(before: Tensor, after: Tensor, labels: Tensor | None) -> Tensor:
-    """Returns sums over probabilities (N, classes): equal predictions, ½Σ|p − q|, correct predictions."""
-    predictions = after.argmax(dim=1)
-    same = (predictions == before.argmax(dim=1)).double().sum()
-    change = (after - before).abs().sum(dim=1).double().sum() / 2
-    correct = torch.zeros_like(same) if labels is None else (predictions == labels).double().sum()
-    return torch.stack((same, change, correct))
-
-
-def _scores(model: nn.Module, images: Tensor) -> Tensor:
-    """Returns logits or probabilities (N, classes) on the CPU, after checking them."""
-    scores = model(images)
-    if not isinstance(scores, Tensor):
-        raise InputError(f"a classifier must return a tensor (N, classes); got {type(scores).__name__}")
-    if scores.dim() != 2 or len(scores) != len(images) or scores.shape[1] < 2:
-        expected = f"({len(images)}, classes) for {len(images)} images, at least 2 classes"
-        raise InputError(f"a classifier must return logits {expected}; got {tuple(scores.shape)}")
-    scores = scores.float().cpu()
-    check_finite(scores)
-    return scores
-
-
-def _are_probabilities(scores: Tensor) -> bool:
-    return bool((scores >= 0).all()) and bool(((scores.sum(dim=1) - 1).abs() < 1e-3).all())
-
-
-def _interpolation(transform: Transform, size: tuple[int, int]) -> Transform | None:
-    """Returns the smallest transform that interpolates images of this size like `transform`, or None.
-
-    Rotations of square images by 90°, of other images by 180°, and shifts by whole pixels map pixels onto pixels.
-    """
-    if transform.kind == "rotation":
-        transform = Transform.of("rotation", transform.amount % (90 if size[0] == size[1] else 180))
-    exact = transform.kind == "shift" and transform.amount.is_integer()
-    return None if exact or transform.amount == _IDENTITY[transform.kind] else transform
-
-
-def _transforms(
-    angles: Sequence[float], scales: Sequence[float], shifts: Sequence[float] | None, size: tuple[int, int]
-) -> list[Transform]:
-    if shifts is None:
-        shifts = sorted({0, 1, *(max(1, round(share * min(size))) for share in _SHIFT_SHARES)})
-    amounts = [*angles, *scales, *shifts]
-    if not all(map(np.isfinite, amounts)) or not all(scale > 0 for scale in scales):
-        raise InputError(f"angles, scales and shifts must be finite, scales positive; got {amounts}")
-    transforms = [Transform.of("rotation", angle) for angle in dict.fromkeys(map(float, angles))]
-    transforms += [Transform.of("scale", scale) for scale in dict.fromkeys(map(float, scales))]
-    for shift in dict.fromkeys(map(float, shifts)):
-        transforms += [Transform.of("shift", shift, way) for way in (_DIRECTIONS if shift else _DIRECTIONS[:1])]
-    return transforms
 
 
 def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
     """Returns images as a tensor, and int64 labels if there are any."""
     if isinstance(images, Dataset | VoxelDataset):
         images, labels = images.images, images.labels if labels is None else labels
-    if isinstance(images, np.ndarray):
-        images = torch.from_numpy(images)
-    if not isinstance(images, Tensor):
-        raise InputError(f"images must be a tensor (N, C, H, W) or a data set; got {type(images).__name__}")
+    images = torch.as_tensor(images)
     valid_shape = images.dim() in (4, 5) and 0 not in images.shape
     check("the shape of images", tuple(images.shape), valid_shape, "(N, C, H, W), with at least one image")
-    in_range = images.is_floating_point() and bool(images.min() >= 0) and bool(images.max() <= 1)
+    in_range = images.is_floating_point() and bool(images.min() >= 0 and images.max() <= 1)
     values = f"{images.dtype} up to {float(images.max()):g}"
     check("images", values, images.dtype == torch.uint8 or in_range, "floats in [0, 1] or uint8")
     if labels is None:
         return images, None
     truth = torch.as_tensor(labels).cpu()
-    whole = not truth.is_floating_point() and truth.dtype != torch.bool
-    valid = whole and truth.shape == (len(images),) and int(truth.min()) >= 0
-    values = f"{truth.dtype} of shape {tuple(truth.shape)}, minimum {min(truth.flatten().tolist(), default=None)}"
+    valid = not truth.is_floating_point() and truth.shape == (len(images),) and bool(truth.min() >= 0)
+    values = f"{truth.dtype} of shape {tuple(truth.shape)}"
     check("labels", values, valid, f"one class index per image ({len(images)}), from 0")
     return images, truth.long()
 
 
-class _Function(nn.Module):
-    """A function from images to logits or probabilities, tensors or arrays, as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, images: Tensor) -> Any:
-        scores = self.function(images)
-        return torch.from_numpy(scores) if isinstance(scores, np.ndarray) else scores
-
-
-def _as_module(model: Any) -> nn.Module:
-    if isinstance(model, nn.Module):
-        return model
-    if isinstance(model, str | Path):
-        return load_model(model)
-    if callable(model):
-        return _Function(model)
-    raise InputError(f"expected a torch module, a function, or a file or tag to load; got {type(model).__name__}")
-
-
 def _name(model: Any) -> str:
-    if isinstance(model, str | Path | OnnxModel):
-        return str(model.path if isinstance(model, OnnxModel) else model)
-    if hasattr(model, "config"):
-        return str(model.config.name)
-    return getattr(model, "__name__", type(model).__name__)
+    if isinstance(model, str | Path):
+        return str(model)
+    return model.config.name if hasattr(model, "config") else getattr(model, "__name__", type(model).__name__)
+
+
+class _Warped(nn.Module):
+    """Logits (N, classes) of warped images, from a classifier that returns logits or probabilities."""
+
+    def __init__(self, classifier: Callable[[Tensor], Any], warp: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.classifier, self.warp = classifier, warp
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs = self.classifier(self.warp(images))
+        if isinstance(outputs, np.ndarray):
+            outputs = torch.from_numpy(outputs)
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(images):
+            raise InputError(f"a classifier must return a tensor ({len(images)}, classes) here; got {shape}")
+        are_probabilities = (outputs >= 0).all() and ((outputs.sum(dim=1) - 1).abs() < 1e-3).all()
+        return outputs.log() if are_probabilities else outputs
+
+
+def _transform(images: Tensor, transform: Transform) -> Tensor:
+    """Returns transformed images; rotated ones inside a disc."""
+    if transform.kind != "rotation":
+        return similarity_warp(images, transform.pose, mode=MODE).clamp(0, 1)
+    # The disc touches the border, where zero padding would be interpolated into it.
+    warped = similarity_warp(images, transform.pose, mode=MODE, padding_mode="border")
+    return warped.clamp(0, 1) * disc(images)
+
+
+def _resample(images: Tensor, transform: Transform) -> Tensor:
+    """Returns images transformed and transformed back; of a rotation inside a disc."""
+    resampled = round_trip(images, transform.pose).clamp(0, 1)
+    return resampled * disc(images) if transform.kind == "rotation" else resampled
+
+
+def _smallest_alike(kind: Kind, amount: float, size: tuple[int, int]) -> float:
+    """Returns the smallest amount that interpolates images of this size like `amount`.
+
+    Rotations of square images by 90°, of other images by 180°, and shifts by whole pixels map pixels onto pixels.
+    """
+    if kind == "rotation":
+        return amount % (90 if size[0] == size[1] else 180)
+    return 0.0 if kind == "shift" and amount.is_integer() else amount
+
+
+def round_trip(images: Tensor, pose: Similarity) -> Tensor:
+    """Returns images transformed by `pose` and back: the effect of interpolation alone.
+
+    The intermediate canvas is large enough that nothing is cut off.
+    """
+    height, width = plane_size(images)
+    cos, sin = abs(math.cos(pose.rotation)), abs(math.sin(pose.rotation))
+    x, y = (abs(float(part)) for part in pose.shift_px)
+
+    def padded(side: int, needed: float) -> int:
+        # Equal margins on both sides keep the pixel centers in place.
+        return side + 2 * (max(0, math.ceil((needed - side) / 2)) + KERNEL_REACH)
+
+    canvas = (
+        padded(height, float(pose.scale) * (sin * width + cos * height) + 2 * y),
+        padded(width, float(pose.scale) * (cos * width + sin * height) + 2 * x),
+    )
+    moved = similarity_warp(images, pose, size=canvas, mode=MODE, padding_mode="border")
+    return similarity_warp(moved, pose.inverse(), size=(height, width), mode=MODE, padding_mode="border")
+
+
+def _agreement(before: Tensor, after: Sequence[Tensor], labels: Tensor | None) -> Agreement:
+    """Compares probabilities (N, classes) with those after each of several transforms."""
+    changed = torch.stack(tuple(after))
+    predictions = changed.argmax(dim=2)
+    same = (predictions == before.argmax(dim=1)).double().mean()
+    change = (changed - before).abs().sum(dim=2).double().mean() / 2
+    accuracy = None if labels is None else 100 * float((predictions == labels).double().mean())
+    return Agreement(100 * float(same), float(change), accuracy)
 
 
 _UNITS = {"rotation": "{:g}°", "scale": "×{:g}", "shift": "{:g} px"}
@@ -333,10 +270,10 @@ distance of the class probabilities, from 0 to 1. *Resampled*: images transforme
 of interpolation alone (bicubic). The first table leaves out the identity; shifts are means over four directions.
 Rotated images, and those they are compared with, are masked by the inscribed disc, also at 0°.
 """
-_LAYER_NOTES = """
-Relative error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ over {layer_images} images; 0 is exact equivariance. Expected T′f(x):
-*transformed* like the image, compared inside a disc; *rolled, shifted*: a polar map around an origin that follows
-the image; *unchanged*: logits, and maps after a spatial transformer.
+_LAYER_NOTES = f"""
+Relative error ‖f(Tx) − T′f(x)‖ / ‖T′f(x)‖ over at most {_LAYER_IMAGES} images; 0 is exact equivariance. Expected
+T′f(x): *transformed* like the image, compared inside a disc; *rolled, shifted*: a polar map around an origin that
+follows the image; *unchanged*: logits, and maps after a spatial transformer.
 """
 
 
@@ -345,29 +282,25 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     from ..figures import draw_audit
 
     paths = [Path(folder) / f"audit.{suffix}" for suffix in ("json", "md", "png")]
-    write_text(paths[0], json.dumps(audit.to_dict(), indent=2) + "\n")
-    write_text(paths[1], render_audit(audit))
-    draw_audit(audit, paths[2])
+    write_text(paths[0], json.dumps(asdict(audit), indent=2) + "\n")
+    write_text(paths[1], _render(audit))
+    draw_audit(audit, paths[2], f"{audit.model}\n{describe_audit(audit)}")
     return paths
 
 
-def render_audit(audit: Audit) -> str:
+def _render(audit: Audit) -> str:
     """Returns the report as Markdown."""
     parts = [f"# Audit of {audit.model}\n\n{describe_audit(audit)}.\n", _table(audit_summary(audit)), _NOTES]
-    for kind in _IDENTITY:
-        if points := audit.curve(kind):
-            rows = [{"by": _UNITS[kind].format(point.amount)} | _means([point]) for point in points]
-            parts.append(f"## Against {kind}\n\n{_table(rows)}\n")
+    points = [point for kind in _IDENTITY for point in audit.curve(kind)]
+    rows = [{"against": f"{p.kind} {_UNITS[p.kind].format(p.amount)}"} | _means([p]) for p in points]
+    parts.append(f"## Every transform\n\n{_table(rows)}\n")
     by_layer: dict[str, dict[str, str]] = {}
     for error in audit.layers:
-        size, unit = "×".join(map(str, error.shape)), _UNITS[error.kind].format(error.amount)
-        facts = {"layer": error.layer, "map": size, "expected": _EXPECTED[error.relation]}
-        for heading, value in ((unit, error.error), (f"{unit} resampled", error.resampling)):
-            facts[heading] = "–" if value is None else f"{value:.3f}"
-        by_layer.setdefault(error.layer, {}).update(facts)
+        size, value = "×".join(map(str, error.shape)), "–" if error.error is None else f"{error.error:.3f}"
+        cells = {"layer": error.layer, "map": size, "expected": _EXPECTED[error.relation]}
+        by_layer.setdefault(error.layer, cells)[_UNITS[error.kind].format(error.amount)] = value
     if by_layer:
-        parts.append(f"## Inner layers\n\n{_table(list(by_layer.values()))}")
-        parts.append(_LAYER_NOTES.format(**audit.settings))
+        parts += [f"## Inner layers\n\n{_table(list(by_layer.values()))}", _LAYER_NOTES]
     return "\n".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,15 +13,14 @@ from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..device import Precision, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
-from ..models import InferenceModel, Model, OnnxModel, PolarNetwork, inferring, prepare_for_inference
+from ..models import InferenceModel, Model, PolarNetwork, inferring, prepare_for_inference
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
 ANGLES = tuple(range(0, 360, 15))
 """Default rotations of `accuracy_by_angle`, in degrees."""
 
-NEIGHBOR_PX = 1.0
-"""Distance in pixels between the predicted origin and its four neighbors with `origins=5`."""
+_NEIGHBOR_PX = 1.0  # distance between the predicted origin and its four neighbors with `origins=5`
 
 
 class DivergedError(InputError):
@@ -76,26 +74,14 @@ def scores(
     check("batch", batch, batch is None or batch >= 1, "at least 1")
     if device is not None:
         model.to(device)
-    place, dtype = placement(model)
-    size = batch or default_batch(_image_shape(images))
-    parts = []
     prepared = prepare_for_inference(model)
-    with inference(prepared, place, size, precision):
-        for start, inputs in _batches(images, size, place, dtype):
+    parts: list[Tensor] = []
+    with inferring(prepared), precision_of(precision, placement(model)[0]):
+        for inputs in _batches(model, images, batch):
             parts.append(_tta_scores(prepared, inputs, rotations, origins))
             if progress is not None:
-                progress(start + len(inputs), len(images))
+                progress(sum(map(len, parts)), len(images))
     return torch.cat(parts).cpu()
-
-
-@contextmanager
-def inference(model: nn.Module, device: torch.device, batch: int, precision: Precision = "fp32") -> Iterator[None]:
-    """Context manager: evaluation mode, no gradients, `precision`; InputError if a batch does not fit in memory."""
-    try:
-        with inferring(model), precision_of(precision, device):
-            yield
-    except torch.OutOfMemoryError as error:
-        raise InputError(f"{device} ran out of memory: use a batch smaller than {batch}") from error
 
 
 def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None:
@@ -104,8 +90,6 @@ def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None
     check("origins", origins, origins in (1, 5), "1 or 5")
     network = model.model if isinstance(model, InferenceModel) else model
     if origins > 1 and not isinstance(network, PolarNetwork):
-        if isinstance(network, OnnxModel):
-            raise InputError(f"{network.path} is an ONNX file, which takes no origin: use origins=1")
         name = getattr(getattr(network, "config", None), "name", type(network).__name__)
         raise InputError(f"origins=5 needs a network with a polar transformer, which {name} does not have")
 
@@ -132,19 +116,9 @@ def _logits_by_origin(model: Any, images: Tensor, origins: int) -> Iterator[Tens
     explanation = model.explain(images)
     yield explanation.logits
     height, width = plane_size(images)
-    x, y = 2 * NEIGHBOR_PX / width, 2 * NEIGHBOR_PX / height
+    x, y = 2 * _NEIGHBOR_PX / width, 2 * _NEIGHBOR_PX / height
     for step in explanation.origins.new_tensor([[x, 0], [-x, 0], [0, y], [0, -y]]):
         yield model(images, origin=explanation.origins + step)
-
-
-def ensemble_scores(members: Sequence[Tensor]) -> Tensor:
-    """Returns the mean of the probabilities (N, classes) of several models for the same images."""
-    if not members:
-        raise InputError("an ensemble needs the probabilities of at least one model")
-    if len({member.shape for member in members}) > 1:
-        shapes = ", ".join(str(tuple(member.shape)) for member in members)
-        raise InputError(f"the members of an ensemble need the same images and classes; got {shapes}")
-    return torch.stack(tuple(members)).mean(dim=0)
 
 
 def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDataset, **options: Any) -> Evaluation:
@@ -229,29 +203,21 @@ def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
 
 def origin_error_px(model: Model, dataset: Dataset | VoxelDataset) -> tuple[float, float]:
     """Returns median and 90th percentile of the distances of origins from `meta["center"]`, in pixels."""
-    if "center" not in dataset.meta or not isinstance(dataset, Dataset) or not len(dataset):
-        raise InputError(f"{dataset.name} {dataset.split} has no true centers to compare origins with")
     true = _offsets_px(dataset.meta["center"].double(), dataset)
     distances = (origin_offsets_px(model, dataset) - true).norm(dim=1)
     median, p90 = distances.quantile(distances.new_tensor([0.5, 0.9])).tolist()
     return median, p90
 
 
-def origin_offsets_px(model: Model, dataset: Dataset) -> Tensor:
+def origin_offsets_px(model: Model, dataset: Dataset | VoxelDataset) -> Tensor:
     """Returns predicted origins as offsets (x, y) from the image center in pixels: float64 (N, 2) on the CPU."""
-    place, dtype = placement(model)
     prepared = prepare_for_inference(model)
-    parts = []
-    with precision_of("fp32", place):
-        for _, inputs in _batches(dataset, default_batch(_image_shape(dataset)), place, dtype):
-            origins = prepared.explain(inputs).origins
-            if origins is None:
-                raise InputError(f"{model.config.name} has no origin")
-            parts.append(origins.cpu().double())
-    return _offsets_px(torch.cat(parts), dataset)
+    with precision_of("fp32", placement(model)[0]):
+        origins = [prepared.explain(inputs).origins.cpu().double() for inputs in _batches(model, dataset)]
+    return _offsets_px(torch.cat(origins), dataset)
 
 
-def _offsets_px(origins: Tensor, dataset: Dataset) -> Tensor:
+def _offsets_px(origins: Tensor, dataset: Dataset | VoxelDataset) -> Tensor:
     height, width = plane_size(dataset.images)
     return origins * origins.new_tensor([width / 2, height / 2])
 
@@ -269,20 +235,15 @@ def to_float(images: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor
     return images.to(device).to(dtype) / scale
 
 
-def _image_shape(images: Tensor | Dataset | VoxelDataset) -> tuple[int, ...]:
-    if isinstance(images, VoxelDataset):
-        return (images.channels, images.size, images.size, images.size)
-    return tuple((images if isinstance(images, Tensor) else images.images).shape[1:])
-
-
 def _batches(
-    images: Tensor | Dataset | VoxelDataset, size: int, device: torch.device, dtype: torch.dtype
-) -> Iterator[tuple[int, Tensor]]:
-    """Yields (index of the first image, float batch); one empty batch without images, which still has classes."""
-    for start in range(0, max(1, len(images)), size):
-        chosen = slice(start, start + size)
-        if isinstance(images, VoxelDataset):
-            inputs = unpack_voxels(images.packed[chosen].to(device), images.size)
-        else:
-            inputs = (images if isinstance(images, Tensor) else images.images)[chosen]
-        yield start, to_float(inputs, device, dtype)
+    model: nn.Module, images: Tensor | Dataset | VoxelDataset, batch: int | None = None
+) -> Iterator[Tensor]:
+    """Yields floats on the device of the model; one empty batch without images, which still has classes."""
+    device, dtype = placement(model)
+    if isinstance(images, Dataset):
+        images = images.images
+    stored = images.packed if isinstance(images, VoxelDataset) else images
+    shape = (1, *(images.size,) * 3) if isinstance(images, VoxelDataset) else stored.shape[1:]
+    for part in stored.split(batch or default_batch(shape)) if len(stored) else [stored]:
+        inputs = unpack_voxels(part.to(device), images.size) if isinstance(images, VoxelDataset) else part
+        yield to_float(inputs, device, dtype)

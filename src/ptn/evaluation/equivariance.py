@@ -1,15 +1,15 @@
 """Equivariance errors of layers and networks."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, unknown_name
+from ..errors import InputError
 from ..geometry import Mode, PolarGrid, Similarity, interpolate, similarity_warp, wrap_angle
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 from ..models import inferring
@@ -19,6 +19,7 @@ Kind = Literal["rotation", "scale", "shift"]
 Relation = Literal["image", "polar", "invariant"]
 
 MODE: Mode = "bicubic"
+KERNEL_REACH = 2  # pixels on either side of a sample that bicubic interpolation reads
 OUTPUT = "(output)"
 """Name of the model's output among the layers."""
 
@@ -26,12 +27,9 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _TRANSFORMERS = (PolarTransformer, CylindricalTransformer, SpatialTransformer)
 _BATCH = 16  # all feature maps of a batch are in memory
 _MAX_SKEW = 1.5  # ratio of the strides along the two axes of a feature map of the image
-_REQUIRED = "it must run once for an image, and return a vector or a map of the image"
-_KERNEL_REACH = 2  # pixels on either side of a sample that bicubic interpolation reads
 
 
-@dataclass(frozen=True)
-class Transform:
+class Transform(NamedTuple):
     """A similarity of one kind; `amount` in degrees, as a factor, or in pixels."""
 
     kind: Kind
@@ -59,8 +57,7 @@ class LayerError:
       shifts the columns, compared where the source lies within the columns;
     - "invariant": T′ is the identity (logits, vectors, maps after a spatial transformer).
 
-    `resampling` is the same error if image and map are transformed and transformed back: interpolation alone. Both
-    are None where the map is zero. `shape` is that of one map, channels first.
+    The error is None where the map is zero. `shape` is that of one map, channels first.
     """
 
     layer: str
@@ -69,11 +66,9 @@ class LayerError:
     kind: Kind
     amount: float
     error: float | None
-    resampling: float | None
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(NamedTuple):
     name: str
     shape: tuple[int, ...]
     relation: Relation
@@ -114,27 +109,88 @@ def equivariance_error(
     transforms = [Transform.of(kind, float(amount)) for kind, values in amounts.items() for amount in values]
     with inferring(layer_or_model):
         output = layer_or_model(images[:1])
-    layer = _describe("", output, dict(layer_or_model.named_modules()), [""])
-    if layer is None:
-        raise InputError(f"the output cannot be compared: {_REQUIRED}")
-    relation = "polar" if polar and layer.relation == "image" else layer.relation
-    layer = replace(layer, name=OUTPUT, relation=relation)
+    if not isinstance(output, Tensor) or output.dim() not in (2, 4, 5):
+        raise InputError("the output cannot be compared: it must be a vector or a map for each image")
+    layer = _relate(OUTPUT, output, layer_or_model.modules())
+    if polar and layer.relation == "image":
+        layer = layer._replace(relation="polar")
     result: dict[str, dict[float, float]] = {}
-    for error in _measure(layer_or_model, images, transforms, [layer], "polar" if polar else "image"):
+    for error in _measure(layer_or_model, images, transforms, [layer], polar=polar):
         result.setdefault(error.kind, {})[error.amount] = math.nan if error.error is None else error.error
     return result
 
 
-def layer_errors(
-    model: nn.Module, images: Tensor, transforms: Sequence[Transform], *, names: Sequence[str] | None = None
-) -> list[LayerError]:
-    """Returns the errors of layers on images (N, C, H, W) in [0, 1], by transform and in the order they run.
+def layer_errors(model: nn.Module, images: Tensor, transforms: Sequence[Transform]) -> list[LayerError]:
+    """Returns the errors of a model's blocks and of its output, by transform and in the order they run.
 
     Args:
-        names: layers as in `model.named_modules()`; by default the outermost blocks that return feature maps. The
-            output of the model is always included.
+        images: (N, C, H, W) or (N, C, X, Y, Z) in [0, 1].
     """
-    return _measure(model, images, transforms, _choose_layers(model, images, names), "image")
+    modules = {name: module for name, module in model.named_modules() if name}
+    calls: list[tuple[str, Any]] = []
+    with inferring(model), _hooked(modules, lambda name, output: calls.append((name, output))):
+        logits = model(images[:2])
+    order = [name for name, _ in calls]
+    maps = {
+        name: output
+        for name, output in calls
+        if isinstance(output, Tensor) and output.dim() in (4, 5) and order.count(name) == 1
+    }
+    blocks = set(_blocks(model, maps))
+    transformers = {path: module for path, module in modules.items() if isinstance(module, _TRANSFORMERS)}
+    layers = []
+    for name, output in maps.items():
+        if name in blocks:
+            layer = _relate(name, output, [m for path, m in transformers.items() if _follows(name, path, order)])
+            if layer.relation != "image" or _covers(output, images):
+                layers.append(layer)
+    layers.append(_Layer(OUTPUT, tuple(logits.shape[1:]), "invariant"))
+    return _measure(model, images, transforms, layers)
+
+
+def _follows(name: str, path: str, order: Sequence[str]) -> bool:
+    """Returns whether the module `name` is `path`, or runs after it within the module that contains `path`."""
+    last = max((index for index, other in enumerate(order) if f"{other}.".startswith(f"{path}.")), default=-1)
+    parent = path.rpartition(".")[0]
+    related = not parent or f"{name}.".startswith(f"{parent}.")
+    return name == path or (related and order.index(name) > last)
+
+
+def _relate(name: str, output: Tensor, modules: Iterable[nn.Module]) -> _Layer:
+    """Returns how an output relates to the image, by the first transformer among the modules it depends on."""
+    shape = tuple(output.shape[1:])
+    transformer = next((module for module in modules if isinstance(module, _TRANSFORMERS)), None)
+    if output.dim() == 2 or isinstance(transformer, SpatialTransformer):
+        return _Layer(name, shape, "invariant")
+    if transformer is None:
+        return _Layer(name, shape, "image")
+    polar = transformer.polar if isinstance(transformer, CylindricalTransformer) else transformer
+    return _Layer(name, shape, "polar", polar.grid)
+
+
+def _covers(output: Tensor, images: Tensor) -> bool:
+    """Returns whether `output` may be a map of the image: about the same stride along both axes."""
+    down, right = (side / part for side, part in zip(plane_size(images), plane_size(output), strict=True))
+    return max(down, right) < _MAX_SKEW * min(down, right)
+
+
+def _blocks(model: nn.Module, maps: Collection[str], prefix: str = "") -> Iterator[str]:
+    """Yields the names of a network's blocks; `maps` are the layers that return feature maps.
+
+    Blocks are the outermost elements of containers that return maps, transformers, and other modules with weights.
+    """
+    for name, child in model.named_children():
+        path = f"{prefix}{name}"
+        # A subclass of a container, such as a dense block, is one element.
+        nested = type(child) in _CONTAINERS or isinstance(child, _TRANSFORMERS)
+        if isinstance(model, _CONTAINERS) and not nested and path in maps:
+            yield path
+            continue
+        has_weights = any(parameter.dim() > 1 for parameter in child.parameters(recurse=False))
+        # The polar transformer inside a cylindrical one returns the same values.
+        if has_weights or (isinstance(child, _TRANSFORMERS) and not isinstance(model, CylindricalTransformer)):
+            yield path
+        yield from _blocks(child, maps, f"{path}.")
 
 
 def _measure(
@@ -142,11 +198,12 @@ def _measure(
     images: Tensor,
     transforms: Sequence[Transform],
     layers: Sequence[_Layer],
-    relation: Literal["image", "polar"],
+    *,
+    polar: bool = False,
 ) -> list[LayerError]:
-    """Returns the errors of the layers; `relation` is that of the inputs."""
+    """Returns the errors of the layers; with `polar` the inputs are polar images."""
     modules = {layer.name: model.get_submodule(layer.name) for layer in layers if layer.name != OUTPUT}
-    source = _Layer("", tuple(images.shape[1:]), relation)
+    source = _Layer("", tuple(images.shape[1:]), "polar" if polar else "image")
     size = plane_size(images)
     low, high = min(0.0, float(images.min())), max(1.0, float(images.max()))
     maps: dict[str, Tensor] = {}
@@ -158,55 +215,22 @@ def _measure(
 
     errors = []
     with inferring(model), _hooked(modules, maps.__setitem__):
-        for transform in transforms:
-            pose = transform.pose
-            sums = {layer.name: torch.zeros(2, 2, dtype=torch.float64) for layer in layers}
+        for kind, amount, pose in transforms:
+            sums = {layer.name: torch.zeros(2, dtype=torch.float64) for layer in layers}
             visible = images
-            if relation == "image":  # mask pixels that the transform moves out of view
+            if not polar:  # mask pixels that the transform moves out of view
                 visible = images * disc(images, share=_shift_share(pose, size) / max(1.0, float(pose.scale)))
             for inputs in visible.split(_BATCH):
-                moved, _ = _carry(source, inputs, pose, size)
-                back, _ = _carry(source, moved, pose.inverse(), size)
-                returned = round_trip(inputs, pose) if relation == "image" else back
-                plain, moved_maps, returned_maps = record(inputs), record(moved), record(returned)
+                before, after = record(inputs), record(_carry(source, inputs, pose, size)[0])
                 for layer in layers:
-                    name = layer.name
-                    carried, inside = _carry(layer, plain[name], pose, size)
-                    back, inside_back = _carry(layer, carried, pose.inverse(), size)
-                    sums[name][0] += _squares(moved_maps[name], carried, inside)
-                    sums[name][1] += _squares(returned_maps[name], back, inside_back)
+                    expected, inside = _carry(layer, before[layer.name], pose, size)
+                    both = torch.stack((after[layer.name] - expected, expected)).double()
+                    sums[layer.name] += (both * inside).square().flatten(1).sum(dim=1).cpu()
             for layer in layers:
-                ratios = [(error / norm) ** 0.5 if norm > 0 else None for error, norm in sums[layer.name].tolist()]
-                what = (layer.name, layer.shape, layer.relation, transform.kind, transform.amount)
-                errors.append(LayerError(*what, *ratios))
+                squared, norm = sums[layer.name].tolist()
+                error = (squared / norm) ** 0.5 if norm > 0 else None
+                errors.append(LayerError(layer.name, layer.shape, layer.relation, kind, amount, error))
     return errors
-
-
-def _squares(maps: Tensor, expected: Tensor, inside: Tensor) -> Tensor:
-    """Returns the squared norms of the difference and of the expected maps: (2,) on the CPU."""
-    difference = maps.double() - expected.double()
-    return torch.stack([(part * inside).square().sum() for part in (difference, expected.double())]).cpu()
-
-
-def round_trip(images: Tensor, pose: Similarity) -> Tensor:
-    """Returns images transformed by `pose` and back: the effect of interpolation alone.
-
-    The intermediate canvas is large enough that nothing is cut off.
-    """
-    height, width = plane_size(images)
-    cos, sin = abs(math.cos(pose.rotation)), abs(math.sin(pose.rotation))
-    x, y = (abs(float(part)) for part in pose.shift_px)
-
-    def padded(side: int, needed: float) -> int:
-        # Equal margins on both sides keep the pixel centers in place.
-        return side + 2 * (max(0, math.ceil((needed - side) / 2)) + _KERNEL_REACH)
-
-    canvas = (
-        padded(height, float(pose.scale) * (sin * width + cos * height) + 2 * y),
-        padded(width, float(pose.scale) * (cos * width + sin * height) + 2 * x),
-    )
-    moved = similarity_warp(images, pose, size=canvas, mode=MODE, padding_mode="border")
-    return similarity_warp(moved, pose.inverse(), size=(height, width), mode=MODE, padding_mode="border")
 
 
 def disc(images: Tensor, *, share: float = 1.0) -> Tensor:
@@ -251,86 +275,14 @@ def _carry_polar(
     if pose.scale != 1 and grid is not None:
         stride = max(1, round(grid.radii / radii))
         source = grid.column_at(grid.radius_at(source * stride, size) / pose.scale, size) / stride
-    y, x = torch.broadcast_tensors(rows[:, None] + _KERNEL_REACH, source[None, :])
-    wrapped = wrap_angle(folded, (_KERNEL_REACH, _KERNEL_REACH))
+    y, x = torch.broadcast_tensors(rows[:, None] + KERNEL_REACH, source[None, :])
+    wrapped = wrap_angle(folded, (KERNEL_REACH, KERNEL_REACH))
     points = (x.expand(len(maps), -1, -1), y.expand(len(maps), -1, -1))
     carried = interpolate(wrapped, *points, mode=MODE, padding_mode="border")
     inside = ((source >= 0) & (source <= radii - 1)).to(maps.dtype)
     if maps.dim() == 5:
         return carried.unflatten(1, (maps.shape[1], -1)).movedim(2, -1), inside[:, None]
     return carried, inside
-
-
-def _choose_layers(model: nn.Module, images: Tensor, names: Sequence[str] | None) -> list[_Layer]:
-    """Returns the layers to compare in the order in which they run, the output last."""
-    modules = {name: module for name, module in model.named_modules() if name}
-    calls: list[tuple[str, Any]] = []
-    with inferring(model), _hooked(modules, lambda name, output: calls.append((name, output))):
-        logits = model(images[:2])
-    maps = {name for name, output in calls if isinstance(output, Tensor) and output.dim() > 3}
-    chosen = set(_blocks(model, maps) if names is None else names)
-    order, outputs = [name for name, _ in calls], dict(calls)
-    layers = {name: _describe(name, outputs[name], modules, order) for name in outputs if name in chosen}
-    for name, layer in layers.items():
-        if layer is not None and layer.relation == "image" and not _covers(outputs[name], images):
-            layers[name] = None
-    for name in names or ():
-        if name not in modules:
-            raise unknown_name("layer", name, modules)
-        if layers.get(name) is None:
-            raise InputError(f"the layer {name} cannot be compared: {_REQUIRED}")
-    selected = [layer for layer in layers.values() if layer and (names is not None or len(layer.shape) > 1)]
-    return [*selected, _Layer(OUTPUT, tuple(logits.shape[1:]), "invariant")]
-
-
-def _describe(name: str, output: Any, modules: dict[str, nn.Module], order: list[str]) -> _Layer | None:
-    """Returns how the output of a layer relates to the image, or None if it cannot be compared."""
-    if not isinstance(output, Tensor) or output.dim() not in (2, 4, 5) or order.count(name) > 1:
-        return None
-    relation, grid = _relation(name, modules, order) if output.dim() > 2 else ("invariant", None)
-    return _Layer(name, tuple(output.shape[1:]), relation, grid)
-
-
-def _covers(output: Tensor, images: Tensor) -> bool:
-    """Returns whether `output` may be a map of the image: about the same stride along both axes."""
-    down, right = (side / part for side, part in zip(plane_size(images), plane_size(output), strict=True))
-    return max(down, right) < _MAX_SKEW * min(down, right)
-
-
-def _blocks(model: nn.Module, maps: Collection[str], prefix: str = "") -> Iterator[str]:
-    """Yields the names of a network's blocks; `maps` are the layers that return feature maps.
-
-    Blocks are the outermost elements of containers that return maps, transformers, and other modules with weights.
-    """
-    for name, child in model.named_children():
-        path = f"{prefix}{name}"
-        # A subclass of a container, such as a dense block, is one element.
-        nested = type(child) in _CONTAINERS or isinstance(child, _TRANSFORMERS)
-        if isinstance(model, _CONTAINERS) and not nested and path in maps:
-            yield path
-            continue
-        has_weights = any(parameter.dim() > 1 for parameter in child.parameters(recurse=False))
-        # The polar transformer inside a cylindrical one returns the same values.
-        if has_weights or (isinstance(child, _TRANSFORMERS) and not isinstance(model, CylindricalTransformer)):
-            yield path
-        yield from _blocks(child, maps, f"{path}.")
-
-
-def _relation(name: str, modules: dict[str, nn.Module], order: list[str]) -> tuple[Relation, PolarGrid | None]:
-    """Returns how the map of a layer relates to the image, from the transformer it is or runs after."""
-    for path, transformer in modules.items():
-        if not isinstance(transformer, _TRANSFORMERS):
-            continue
-        inside = f"{name}.".startswith(f"{path}.")
-        sibling = f"{name}.".startswith(path.rpartition(".")[0] + "." if "." in path else "")
-        last = max((i for i, other in enumerate(order) if f"{other}.".startswith(f"{path}.")), default=-1)
-        after = sibling and not inside and order.index(name) > last
-        if name in (path, "") or after:
-            if isinstance(transformer, SpatialTransformer):
-                return "invariant", None
-            polar = transformer.polar if isinstance(transformer, CylindricalTransformer) else transformer
-            return "polar", polar.grid
-    return "image", None
 
 
 @contextmanager

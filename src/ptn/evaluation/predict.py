@@ -11,19 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from ..config import check
-from ..data.images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image, view_from_above
-from ..data.voxelize import MESH_SUFFIXES, OCCUPANCIES, SIZES, read_voxels
+from ..data.images import Fit, fit_image, read_image, view_from_above
+from ..data.voxelize import SIZES, read_voxels
 from ..device import default_batch, placement, precision_of
-from ..errors import InputError, check_choice
-from ..models import Network, load_model, prepare_for_inference
+from ..errors import InputError
+from ..models import load_model, prepare_for_inference
 from .classify import check_finite, to_float
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     ImageLike = Image | str | Path | np.ndarray[Any, Any] | Tensor
-
-_UNUSUAL = 2.0  # standard deviations of a training pixel
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +110,10 @@ def predict_each(
         path = Path(source) if isinstance(source, str | Path) else None
         try:
             return path, convert(source)
-        except Exception as error:  # decoders raise exceptions of many types for damaged files
-            reason = (str(error) or type(error).__name__).splitlines()[0]
+        except InputError as error:
             if path is None:
-                raise InputError(reason) from error
-            return Unreadable(path, reason if isinstance(error, InputError) else f"{path}: {reason}")
+                raise
+            return Unreadable(path, str(error))
 
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(inputs), size):
@@ -130,22 +127,6 @@ def class_names(model: nn.Module) -> tuple[str, ...]:
     """Returns the names of the classes of a model, or their indices."""
     config: Any = model.config
     return getattr(model, "classes", None) or tuple(map(str, range(config.num_classes)))
-
-
-def file_kind(model: nn.Module) -> tuple[str, tuple[str, ...]]:
-    """Returns which files a model takes, "image" or "mesh", and their suffixes."""
-    return ("image", IMAGE_SUFFIXES) if len(_input_shape(model)) == 3 else ("mesh", MESH_SUFFIXES)
-
-
-def is_unusual(model: nn.Module, image: Tensor) -> bool:
-    """Returns whether `image` uint8 (C, H, W) is much brighter or darker than the training images, e.g. inverted.
-
-    On average by more than two standard deviations of a training pixel. False for models without statistics.
-    """
-    if not isinstance(model, Network) or len(model.input_shape) != 3:
-        return False
-    mean, std = (model.get_buffer(name).cpu() for name in ("mean", "std"))
-    return bool(((image.flatten(1).float().mean(dim=1) / 255 - mean).abs() > _UNUSUAL * std).all())
 
 
 def _input_shape(model: nn.Module) -> tuple[int, ...]:
@@ -162,7 +143,6 @@ def _converter(model: nn.Module) -> Callable[[Any], Tensor]:
     metadata: dict[str, Any] = getattr(model, "metadata", {})
     if len(size) == 2 and channels in (1, 3):
         fit: Fit = metadata.get("fit", "resize")
-        check_choice("fit", fit, FITS)
 
         def convert_image(source: Any) -> Tensor:
             picture = read_image(Path(source))[0] if isinstance(source, str | Path) else _to_tensor(source)
@@ -171,7 +151,6 @@ def _converter(model: nn.Module) -> Callable[[Any], Tensor]:
         return convert_image
     default = "surface" if channels == 1 else "surface+solid"
     occupancy: Any = (metadata.get("dataset_options") or {}).get("occupancy") or default
-    check_choice("occupancy", occupancy, OCCUPANCIES)
     if len(size) != 3 or size[0] not in SIZES or len(occupancy.split("+")) != channels:
         raise InputError(f"the model takes {shape}, to which neither images nor meshes can be converted")
 
@@ -179,7 +158,7 @@ def _converter(model: nn.Module) -> Callable[[Any], Tensor]:
         if isinstance(source, str | Path):
             return read_voxels(Path(source), size=size[0], occupancy=occupancy)
         if not isinstance(source, Tensor) or tuple(source.shape) != shape:
-            raise InputError(f"voxels must be a mesh file or a tensor {shape}; got {_describe(source)}")
+            raise InputError(f"voxels must be a mesh file or a tensor {shape}")
         return source.to(torch.uint8)
 
     return convert_mesh
@@ -191,18 +170,15 @@ def _to_tensor(source: Any) -> Tensor:
 
     if isinstance(source, Image.Image):
         picture = ImageOps.exif_transpose(source)
-        if picture.mode not in ("L", "LA", "RGB", "RGBA", "F") and not picture.mode.startswith("I;16"):
-            gray = picture.mode == "1"
-            picture = picture.convert("L" if gray else "RGBA" if picture.has_transparency_data else "RGB")
+        if picture.mode in ("1", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB"):
+            picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
         source = np.asarray(picture)
-        source = source.astype(np.float32) / 65535 if source.dtype == np.uint16 else source
     if isinstance(source, np.ndarray):
         source = torch.from_numpy(source.copy())
         source = source[None] if source.dim() == 2 else source.movedim(-1, 0)
     if not isinstance(source, Tensor) or source.dim() != 3 or len(source) > 4:
-        raise InputError(
-            f"expected a file, a PIL image, an array (H, W, C) or a tensor (C, H, W); got {_describe(source)}"
-        )
+        kind = f"shape {tuple(source.shape)}" if isinstance(source, Tensor) else type(source).__name__
+        raise InputError(f"expected a file, a PIL image, an array (H, W, C) or a tensor (C, H, W); got {kind}")
     if source.dtype == torch.uint8:
         return source.float() / 255
     if not source.is_floating_point() or not (source.min() >= 0 and source.max() <= 1):
@@ -210,14 +186,9 @@ def _to_tensor(source: Any) -> Tensor:
     return source.float()
 
 
-def _describe(source: Any) -> str:
-    return f"shape {tuple(source.shape)}" if isinstance(source, Tensor) else type(source).__name__
-
-
 def _predict(
     model: Any, classes: Sequence[str], items: Sequence[tuple[Path | None, Tensor]], top: int
 ) -> Iterator[Prediction]:
-    """Yields the predictions for uint8 tensors (C, …), which may come from files."""
     if not items:
         return
     device, dtype = placement(model)

