@@ -50,8 +50,6 @@ def train(
     fresh: cli.FreshOption = False,
     budget_seconds: cli.BudgetOption = None,
     at_once: cli.AtOnceOption = 16,
-    checkpoint_every: cli.CheckpointOption = 10,
-    fused: cli.FusedOption = None,
     show_list: Annotated[bool, typer.Option("--list", help="Print the names of the recipes.")] = False,
 ) -> None:
     """Train recipes, test each once, and write weights and records."""
@@ -71,8 +69,6 @@ def train(
         fresh=fresh,
         budget_seconds=budget_seconds,
         at_once=at_once,
-        checkpoint_every=checkpoint_every,
-        fused=fused,
         extra_metrics=extra_metrics,
     )
     raise typer.Exit(code)

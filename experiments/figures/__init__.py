@@ -1,25 +1,115 @@
 """Figures of the paper and of the documentation: `python -m experiments figures NAME...`."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
+from torch import Tensor
 
+from ptn.data import Dataset, VoxelDataset, load_dataset
+from ptn.data.dataset import unpack_voxels
+from ptn.data.mnist import bundled_digits
+from ptn.data.voxelize import fill
 from ptn.errors import InputError, check_choice, optional_module
+from ptn.evaluation import match_classes
+from ptn.figures import draw_log_polar, paper
+from ptn.geometry import Similarity, similarity_warp
+from ptn.models import PolarNetwork, load_model
 
-# Names of the figures and the formats that they have in docs/images.
-FIGURES = {
-    "logpolar": "webp",
-    "responses": "webp",
-    "architecture": "png",
-    "moving": "webp",
-    "sim2mnist": "webp",
-    "cylinder": "webp",
-    "azimuth": "webp",
-    "rotsvhn": "webp",
-    "angles": "webp",
-    "origins": "webp",
+from ..tables import load_records
+from . import architecture, curves, cylinder, moving, responses, sim2mnist, svhn
+
+
+def _digit(label: int) -> Tensor:
+    """Returns the first digit of a class, (28, 28) in [0, 1]."""
+    images, labels, _ = bundled_digits()
+    return images[int((labels == label).nonzero()[0])].float() / 255
+
+
+def _load(name: str, split: str, **options: object) -> Dataset:
+    dataset = load_dataset(name, split, **options)
+    assert isinstance(dataset, Dataset)
+    return dataset
+
+
+def _network(tag: str) -> PolarNetwork:
+    model = load_model(tag)
+    assert isinstance(model, PolarNetwork)
+    return model
+
+
+def _title(model: PolarNetwork) -> str:
+    return model.config.name.upper().replace("_", "-").replace("RESNET", "ResNet")
+
+
+def _architecture(path: Path) -> None:
+    pose = Similarity(shift_px=(7.0, 7.0))
+    image = similarity_warp(_digit(4)[None, None], pose, size=(42, 42), mode="bicubic").clamp(0, 1)[0]
+    model = _network("ptn_s.quickstart")
+    architecture.draw(model, image, path, title=_title(model))
+
+
+def _sim2mnist(path: Path) -> None:
+    model = _network("ptn_b.sim2mnist")
+    test = _load("sim2mnist", "test", **model.metadata.get("dataset_options", {}))
+    # The MNIST originals of 200 test digits, the first of them a 9.
+    first = int((test.labels == 9).nonzero()[0])
+    originals = torch.cat([_load("mnist", split).images for split in ("train", "test")])
+    digits = originals[test.meta["mnist_index"][first : first + 200], 0].float() / 255
+    sim2mnist.draw(model, test, digits, path, title=_title(model))
+
+
+def _cylinder(path: Path) -> None:
+    test = load_dataset("modelnet40", "test", size=64)
+    assert isinstance(test, VoxelDataset)
+    shapes = []
+    for name in ("chair", "bench"):
+        members = (test.labels == test.classes.index(name)) & ~test.meta["from_points"]
+        row = int(members.nonzero()[1])
+        surface = unpack_voxels(test.packed[row : row + 1], test.size)[0, 0].bool().numpy()
+        shapes.append((name, torch.from_numpy(fill(surface)).float()))
+    cylinder.draw(shapes, path)
+
+
+def _azimuth(path: Path) -> None:
+    labels = ("test shapes rotated about z by", "instance accuracy (%)")
+    curves.draw(curves.AZIMUTH_PANELS, load_records(), "azimuth", path, labels)
+
+
+def _rotsvhn(path: Path) -> None:
+    rotated, wide, shrunk = (
+        _load("rotsvhn", "test", **options) for options in ({}, {"size": 48}, {"scale": (0.6, 1.0)})
+    )
+    svhn.draw_rotsvhn(_load("svhn", "test"), rotated, wide, shrunk, path)
+
+
+def _angles(path: Path) -> None:
+    curves.draw(curves.ANGLE_PANELS, load_records(), "angle", path, ("test digits rotated by", "accuracy (%)"))
+
+
+def _origins(path: Path) -> None:
+    model = _network("ptn_resnet32.rotsvhn")
+    name = model.metadata["dataset"]
+    digits = match_classes(_load(name, "test", **model.metadata.get("dataset_options", {})), model.classes or ())
+    assert isinstance(digits, Dataset)
+    svhn.draw_origins(model, f"{_title(model)} on {name.upper()}", digits, path)
+
+
+# The format and the function of each figure.
+FIGURES: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "logpolar": ("webp", lambda path: draw_log_polar(_digit(3), path)),
+    "responses": ("webp", lambda path: responses.draw(_digit(4), path)),
+    "architecture": ("png", _architecture),
+    "moving": ("webp", lambda path: moving.draw(_digit(4), _network("ptn_s.quickstart"), path)),
+    "sim2mnist": ("webp", _sim2mnist),
+    "cylinder": ("webp", _cylinder),
+    "azimuth": ("webp", _azimuth),
+    "rotsvhn": ("webp", _rotsvhn),
+    "angles": ("webp", _angles),
+    "origins": ("webp", _origins),
 }
 
 
@@ -36,15 +126,12 @@ def figures(
     for name in names or []:
         check_choice("figure", name, FIGURES)
     optional_module("matplotlib", "ptn[figures]")
-    from ptn.figures import paper
-
-    from . import sources
-
-    for name in dict.fromkeys(names or FIGURES):
-        path = output / f"{name}.{FIGURES[name]}"
+    for name in names or FIGURES:
+        suffix, draw = FIGURES[name]
+        path = output / f"{name}.{suffix}"
         try:
             with paper():
-                getattr(sources, name)(path)
+                draw(path)
         except InputError as error:
             if names:
                 raise

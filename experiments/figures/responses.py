@@ -1,7 +1,7 @@
 """Group convolutions: a transformed image gives a shifted response (the paper's Figure 2)."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,48 +45,46 @@ class MapResponse(NamedTuple):
     theory: tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Filter:
-    """A windowed sum of waves, `waves` (K, 2) with `phases` (K,), as a function of log radius and angle."""
+Filter = Callable[[Tensor, Tensor], Tensor]
+"""Values at (log radius from the middle of the filter, angle in radians)."""
 
-    waves: Tensor
-    phases: Tensor
 
-    @classmethod
-    def random(cls, seed: int) -> "Filter":
-        """Returns a filter of three random waves."""
-        generator = torch.Generator().manual_seed(seed)
-        waves = 1.2 * torch.randn(3, 2, generator=generator, dtype=torch.float64)
-        return cls(waves, torch.rand(3, generator=generator, dtype=torch.float64) * 2 * math.pi)
+def random_filter(seed: int) -> Filter:
+    """Returns a windowed sum of three random waves."""
+    generator = torch.Generator().manual_seed(seed)
+    waves = 1.2 * torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    phases = torch.rand(3, generator=generator, dtype=torch.float64) * 2 * math.pi
 
-    def __call__(self, log_radius: Tensor, angle: Tensor) -> Tensor:
-        """Returns its values; `angle` in radians, modulo 2π."""
+    def evaluate(log_radius: Tensor, angle: Tensor) -> Tensor:
         angle = (angle + math.pi) % (2 * math.pi) - math.pi
         u, v = log_radius / _SPREAD[0], angle / _SPREAD[1]
         window = torch.exp(-0.5 * (u.square() + v.square()))
         total = torch.zeros_like(window)
-        for (along, across), phase in zip(self.waves, self.phases, strict=True):
+        for (along, across), phase in zip(waves, phases, strict=True):
             # Subtract the mean under the window: the response to a constant image is 0.
             mean = torch.cos(phase) * torch.exp(-0.5 * (along.square() + across.square()))
             total += torch.cos(along * u + across * v + phase) - mean
         return window * total
 
-    def in_image(self, size: int, rotation: Tensor | float = 0.0) -> Tensor:
-        """Returns the filter in an image, rotated about the center by radians (…): (…, size, size)."""
-        steps = torch.arange(size, dtype=torch.float64) - (size - 1) / 2
-        y, x = torch.meshgrid(steps, steps, indexing="ij")
-        angle = torch.atan2(y, x) - torch.as_tensor(rotation, dtype=torch.float64)[..., None, None]
-        return self(*torch.broadcast_tensors((torch.hypot(x, y) / _RADIUS_PX).log(), angle))
+    return evaluate
 
-    def in_polar_image(self, grid: PolarGrid, size: tuple[int, int]) -> Tensor:
-        """Returns the filter at the resolution of `grid` for images of `size`: (h, w), both odd."""
-        per_column = math.log(grid.outer_radius(size) / grid.r_min_px) / grid.radii
-        rows = math.ceil(_REACH * _SPREAD[1] * grid.angles / (2 * math.pi))
-        columns = math.ceil(_REACH * _SPREAD[0] / per_column)
-        angle = torch.arange(-rows, rows + 1, dtype=torch.float64) * (2 * math.pi / grid.angles)
-        log_radius = torch.arange(-columns, columns + 1, dtype=torch.float64) * per_column
-        angle, log_radius = torch.meshgrid(angle, log_radius, indexing="ij")
-        return self(log_radius, angle)
+
+def _in_image(kernel: Filter, rotation: Tensor) -> Tensor:
+    """Returns a filter in an image, rotated about the center by radians (K,): (K, SIZE, SIZE)."""
+    steps = torch.arange(SIZE, dtype=torch.float64) - (SIZE - 1) / 2
+    y, x = torch.meshgrid(steps, steps, indexing="ij")
+    angle = torch.atan2(y, x) - rotation[:, None, None]
+    return kernel(*torch.broadcast_tensors((torch.hypot(x, y) / _RADIUS_PX).log(), angle))
+
+
+def _in_polar_image(kernel: Filter, log_range: float) -> Tensor:
+    """Returns a filter at the resolution of a polar image with SIZE angles and radii: (h, w), both odd."""
+    rows = math.ceil(_REACH * _SPREAD[1] * SIZE / (2 * math.pi))
+    columns = math.ceil(_REACH * _SPREAD[0] * SIZE / log_range)
+    angle = torch.arange(-rows, rows + 1, dtype=torch.float64) * (2 * math.pi / SIZE)
+    log_radius = torch.arange(-columns, columns + 1, dtype=torch.float64) * (log_range / SIZE)
+    angle, log_radius = torch.meshgrid(angle, log_radius, indexing="ij")
+    return kernel(log_radius, angle)
 
 
 def respond_to_orbit(digit: Tensor, kernel: Filter, *, steps: int = 360) -> OrbitResponse:
@@ -94,7 +92,7 @@ def respond_to_orbit(digit: Tensor, kernel: Filter, *, steps: int = 360) -> Orbi
     upright = _on_canvas(digit)
     images = torch.stack((upright, upright.rot90(-1)))  # +x towards +y
     degrees = torch.arange(steps, dtype=torch.float64) * (360 / steps)
-    orbit = kernel.in_image(SIZE, degrees.deg2rad())
+    orbit = _in_image(kernel, degrees.deg2rad())
     responses = torch.einsum("khw,nhw->nk", orbit, images)
     rows = responses[:, None, :, None].expand(-1, -1, -1, 2)  # measure_shift takes polar images
     shift = float(measure_shift(rows[:1], rows[1:])[0, 0]) * 360 / steps
@@ -106,23 +104,20 @@ def respond_everywhere(digit: Tensor, kernel: Filter, pose: Similarity = POSE) -
     images = torch.stack((_on_canvas(digit), _on_canvas(digit, pose)))[:, None]
     grid = PolarGrid(SIZE, SIZE)
     polar = polar_sample(images, torch.zeros(2, 2, dtype=torch.float64), grid, mode="bicubic")
-    weights = kernel.in_polar_image(grid, (SIZE, SIZE))
+    log_range = math.log(grid.outer_radius((SIZE, SIZE)) / grid.r_min_px)
+    weights = _in_polar_image(kernel, log_range)
     rows, columns = (side // 2 for side in weights.shape)
     # The image is black beyond the outermost circle, so zero padding is exact there, but not at the innermost one.
     maps = F.conv2d(wrap_pad(polar, (rows, (0, columns))), weights[None, None])
-    measured = measure_shift(maps[:1], maps[1:])[0].tolist()
-    log_range = math.log(grid.outer_radius((SIZE, SIZE)) / grid.r_min_px)
-    theory = (
-        float(pose.rotation) / (2 * math.pi) * grid.angles,
-        math.log(float(pose.scale)) / log_range * grid.radii,
-    )
-    pattern = kernel.in_image(SIZE)
-    return MapResponse(images[:, 0], polar[:, 0], pattern, maps[:, 0], (measured[0], measured[1]), theory)
+    down, right = measure_shift(maps[:1], maps[1:])[0].tolist()
+    theory = (float(pose.rotation) / (2 * math.pi) * SIZE, math.log(float(pose.scale)) / log_range * SIZE)
+    pattern = _in_image(kernel, torch.zeros(1, dtype=torch.float64))[0]
+    return MapResponse(images[:, 0], polar[:, 0], pattern, maps[:, 0], (down, right), theory)
 
 
-def _on_canvas(digit: Tensor, pose: Similarity | None = None) -> Tensor:
+def _on_canvas(digit: Tensor, pose: Similarity = Similarity()) -> Tensor:  # noqa: B008
     """Returns `digit` (h, w) enlarged 2.4 times on the canvas, transformed by `pose`."""
-    placed = Similarity(scale=2.4) if pose is None else pose.compose(Similarity(scale=2.4))
+    placed = pose.compose(Similarity(scale=2.4))
     return similarity_warp(digit.double()[None, None], placed, size=(SIZE, SIZE), mode="bicubic").clamp(0, 1)[0, 0]
 
 
@@ -130,7 +125,7 @@ def draw(digit: Tensor, path: Path) -> None:
     """Draws the figure for `digit` (H, W) in [0, 1]."""
     from matplotlib.figure import Figure
 
-    kernels = [Filter.random(seed) for seed in range(FILTERS)]
+    kernels = [random_filter(seed) for seed in range(FILTERS)]
     figure = Figure(figsize=(9.6, 10), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.42))
     _draw_orbit(parts[0], respond_to_orbit(digit, kernels[0]))

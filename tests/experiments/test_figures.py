@@ -30,7 +30,7 @@ def digits():
 
 def test_a_rotation_by_90_degrees_shifts_the_response_to_the_orbit_by_90_degrees(digits):
     for seed, digit in ((0, digits[2]), (5, digits[7])):
-        response = responses.respond_to_orbit(digit, responses.Filter.random(seed), steps=72)
+        response = responses.respond_to_orbit(digit, responses.random_filter(seed), steps=72)
         upright, rotated = response.responses
         assert response.shift == pytest.approx(90, abs=1e-6)
         assert torch.allclose(rotated, upright.roll(18), atol=1e-9)
@@ -40,7 +40,7 @@ def test_a_rotation_by_90_degrees_shifts_the_response_to_the_orbit_by_90_degrees
 @pytest.mark.parametrize("pose", [responses.POSE, Similarity(rotation=-math.pi / 3, scale=0.9)])
 def test_a_rotation_and_a_scaling_shift_the_map_as_theory_says(digits, pose):
     for digit in digits[[2, 4]]:
-        response = responses.respond_everywhere(digit, responses.Filter.random(1), pose)
+        response = responses.respond_everywhere(digit, responses.random_filter(1), pose)
         rows, columns = pose.rotation / (2 * math.pi) * 96, 96 * math.log(pose.scale) / math.log(48 * math.sqrt(2))
         assert response.theory == pytest.approx((rows, columns))
         assert response.measured == pytest.approx(response.theory, abs=0.15)
@@ -163,7 +163,7 @@ def test_figures_by_name(experiments, tmp_path, monkeypatch):
     monkeypatch.setattr(moving, "STEPS", {"move": 2, "rotate": 2, "grow": 2})
     names = ("logpolar", "responses", "architecture", "moving", "azimuth", "angles")
     outcome = experiments("figures", *names, "-o", tmp_path)
-    paths = [tmp_path / f"{name}.{FIGURES[name]}" for name in names]
+    paths = [tmp_path / f"{name}.{FIGURES[name][0]}" for name in names]
     assert (outcome.code, outcome.out.split()) == (0, [str(path) for path in paths])
     for path in paths:
         check_picture(path)
