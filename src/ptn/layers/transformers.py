@@ -79,9 +79,9 @@ class PolarTransformer(nn.Module):
         dtype = coordinate_dtype(images)
         return Location(torch.zeros(images.shape[0], 2, dtype=dtype, device=images.device), None)
 
-    def sample(self, images: Tensor, origin: Tensor, *, check_origin: bool = True) -> Tensor:
-        """Returns the polar image around `origin`; `check_origin` as in `polar_sample`."""
-        return _sample(polar_sample, self, images, origin, check_origin)
+    def sample(self, images: Tensor, origin: Tensor) -> Tensor:
+        """Returns the polar image around `origin`."""
+        return _sample(polar_sample, self, images, origin)
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the polar image around `origin`, by default the predicted one or the centre.
@@ -89,22 +89,18 @@ class PolarTransformer(nn.Module):
         Args:
             guide: input of the predictor instead of `images`, such as normalized images.
         """
-        if origin is not None:
-            return self.sample(images, origin)
-        predicted = self.locate(images if guide is None else guide).origin
-        jittered = self.jitter(predicted, (images.shape[-2], images.shape[-1]))
-        return self.sample(images, jittered, check_origin=False)
+        if origin is None:
+            predicted = self.locate(images if guide is None else guide).origin
+            origin = self.jitter(predicted, (images.shape[-2], images.shape[-1]))
+        return self.sample(images, origin)
 
     def extra_repr(self) -> str:
         origin = "center" if self.predictor is None else "learned"
         return f"{self.grid}, origin={origin!r}, mode={self.mode!r}, padding_mode={self.padding_mode!r}"
 
 
-def _sample(
-    function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor, check_origin: bool
-) -> Tensor:
-    options = {"mode": layer.mode, "padding_mode": layer.padding_mode, "check_origin": check_origin}
-    samples = function(images, origin, layer.grid, **options)
+def _sample(function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor) -> Tensor:
+    samples = function(images, origin, layer.grid, mode=layer.mode, padding_mode=layer.padding_mode)
     if origin.is_cuda:  # where eager sampling may read an origin that is not finite as outside the image
         zero_or_nan = (origin - origin).detach().sum(dim=1).to(samples.dtype)
         samples = samples + zero_or_nan.view(-1, *(1,) * (samples.dim() - 1))
@@ -126,17 +122,16 @@ class CylindricalTransformer(nn.Module):
         """Returns the axis of each volume as (x, y), without jitter, and its heatmap."""
         return self.polar.locate(fold_slices(volumes))
 
-    def sample(self, volumes: Tensor, axis_xy: Tensor, *, check_origin: bool = True) -> Tensor:
-        """Returns the cylindrical image around `axis_xy`; `check_origin` as in `polar_sample`."""
-        return _sample(cylindrical_sample, self.polar, volumes, axis_xy, check_origin)
+    def sample(self, volumes: Tensor, axis_xy: Tensor) -> Tensor:
+        """Returns the cylindrical image around `axis_xy`."""
+        return _sample(cylindrical_sample, self.polar, volumes, axis_xy)
 
     def forward(self, volumes: Tensor, axis_xy: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the cylindrical image around `axis_xy`, by default the predicted axis or the centre."""
-        if axis_xy is not None:
-            return self.sample(volumes, axis_xy)
-        predicted = self.locate(volumes if guide is None else guide).origin
-        jittered = self.polar.jitter(predicted, (volumes.shape[3], volumes.shape[2]))
-        return self.sample(volumes, jittered, check_origin=False)
+        if axis_xy is None:
+            predicted = self.locate(volumes if guide is None else guide).origin
+            axis_xy = self.polar.jitter(predicted, (volumes.shape[3], volumes.shape[2]))
+        return self.sample(volumes, axis_xy)
 
 
 class SpatialTransformer(nn.Module):

@@ -161,11 +161,11 @@ def test_an_empty_batch_gives_an_empty_batch_and_gradients():
     assert images.grad.shape == images.shape
 
 
-def test_without_the_check_a_non_finite_pose_gives_nan_for_its_image_only():
+def test_a_non_finite_pose_gives_nan_for_its_image_only():
     broken = torch.tensor([0.1, math.nan])
     for pose in ({"origin": broken[:, None].repeat(1, 2)}, {"phase": broken}, {"dilation": broken}):
         options = {"origin": middle(2), **pose}
-        polar = polar_sample(torch.rand(2, 1, 9, 9), grid=PolarGrid(4, 4), check_origin=False, **options)
+        polar = polar_sample(torch.rand(2, 1, 9, 9), grid=PolarGrid(4, 4), **options)
         assert torch.isfinite(polar[0]).all()
         assert torch.isnan(polar[1]).all()
 
@@ -203,8 +203,7 @@ ONE, TWO = torch.rand(1, 1, 9, 9), torch.rand(2, 1, 9, 9)
         (torch.rand(1, 1, 0, 9), middle(1), {}, "empty"),
         (TWO, middle(1), {}, r"\(2, 2\)"),
         (ONE, (0, 0), {}, "tuple"),
-        (ONE, torch.tensor([[math.nan, 0]]), {}, "finite"),
-        (TWO, torch.tensor([[0, 0], [4.0, 4.0]]), {}, "pixels.*image 1"),
+        (TWO, torch.tensor([[0, 0], [4.0, 4.0]]), {}, "pixels"),
         (ONE, middle(1), {"mode": "cubic"}, "'bicubic'"),
         (ONE, middle(1), {"backend": "cuda"}, "backend"),
         (ONE, middle(1), {"dilation": math.inf}, "dilation"),

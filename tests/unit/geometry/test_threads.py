@@ -51,7 +51,7 @@ def test_a_non_finite_origin_gives_nan_for_its_image_only(small_chunks):
     small_chunks()
     origin = torch.zeros(COUNT, 2)
     origin[7, 1] = torch.nan
-    polar = polar_sample(torch.rand(COUNT, 2, 9, 7), origin, GRID, check_origin=False)
+    polar = polar_sample(torch.rand(COUNT, 2, 9, 7), origin, GRID)
     assert polar.isnan().flatten(1).any(dim=1).nonzero().tolist() == [[7]]
 
 

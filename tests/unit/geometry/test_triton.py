@@ -15,12 +15,12 @@ from ptn.geometry import sample as module
 
 pytest.importorskip("triton")
 
-from ptn.geometry.triton_ops import Points
+from ptn.geometry import triton_ops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MODES = ["nearest", "bilinear", "bicubic"]
 GRID = PolarGrid(7, 6)
-POINTS = Points("log", 7, 6, 1.0, 0.4, "bilinear", "zeros")
+POINTS = triton_ops.Points("log", 7, 6, 1.0, 0.4, "bilinear", "zeros")
 
 
 def random(*shape):
@@ -134,7 +134,7 @@ def test_a_non_finite_pose_gives_nan_and_zero_gradients_for_its_image_only(broke
 
     def sample(backend):
         images, origin, phase, dilation = inputs
-        options = {"phase": phase, "dilation": dilation, "padding_mode": padding_mode, "check_origin": False}
+        options = {"phase": phase, "dilation": dilation, "padding_mode": padding_mode}
         return polar_sample(images, origin, GRID, **options, backend=backend)
 
     polar, expected = sample("triton"), sample("torch")
@@ -147,8 +147,9 @@ def test_a_non_finite_pose_gives_nan_and_zero_gradients_for_its_image_only(broke
 
 def test_a_point_far_outside_is_outside():
     images, origin = random(3, 1, 9, 9), torch.tensor([[1e30, 0.0], [0.0, -3e9], [1e5, 1e5]], device=DEVICE)
-    assert (polar_sample(images, origin, GRID, backend="triton", check_origin=False) == 0).all()
-    border = polar_sample(images, origin, GRID, padding_mode="border", backend="triton", check_origin=False)
+    pose = GRID, 0.0, 1.0
+    assert (triton_ops.polar_sample(images, origin, *pose, "bilinear", "zeros") == 0).all()
+    border = triton_ops.polar_sample(images, origin, *pose, "bilinear", "border")
     assert torch.equal(border[2], images[2, :, -1:, -1:].expand(1, 7, 6))
 
 
