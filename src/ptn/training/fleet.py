@@ -151,7 +151,6 @@ class _Fleet:
         total = sum(run.step.cost for run in self.active)
         for run in self.active:
             run.seconds += elapsed * run.step.cost / total
-            run.together = max(run.together, len(self.active))
         for run in ended:
             with self._failures_of(run):
                 self.on_done(run)

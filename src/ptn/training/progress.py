@@ -97,9 +97,7 @@ def summarize(records: Sequence[Record]) -> str:
         for record in records
     ]
     first = records[0]
-    source = first.metrics.get("source")
-    dataset = f"{first.dataset} ({source})" if source == "regenerated" else first.dataset
-    return f"{first.recipe} seed {first.seed} on {dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
+    return f"{first.recipe} seed {first.seed} on {first.dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
 
 
 def _describe(run: Run, progress: Progress) -> str:

@@ -182,7 +182,7 @@ class _Session:
     def _evaluate(self, run: Run) -> None:
         """Evaluates a trained run and writes its weights and records."""
         recipe, model = run.recipe, run.finished_model()
-        metrics: dict[str, Any] = {"together": run.together}
+        metrics: dict[str, Any] = {}
         if run.best_error is not None:
             metrics["valid_error"] = run.best_error
         elif run.data.valid is not None:

@@ -64,7 +64,6 @@ class Run:
         network: Model to train; by default the recipe's, initialized by its seed. The run works on a copy.
         fused: Compile the step and fuse blocks: equal to rounding, faster. None does so where it is supported.
         seconds: Training time; in a fleet, the share of this run.
-        together: Largest number of runs that shared the device with this one, itself included.
     """
 
     recipe: Recipe
@@ -101,8 +100,7 @@ class Run:
         self.steps_per_epoch = len(train) // self.batch
         self.batches = Batches(train, self.steps_per_epoch, self.batch // processes, self.device)
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        self.epoch, self.position = 0, 0
-        self.seconds, self.together = 0.0, 1
+        self.epoch, self.position, self.seconds = 0, 0, 0.0
         self.started = timestamp()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}

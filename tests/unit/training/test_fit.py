@@ -124,8 +124,8 @@ def test_the_normalization_of_a_model_and_global_settings_of_torch_are_kept(mode
     [
         (lambda d: (d.images.float(), d.labels), {}, r"floats in \[0, 1\]"),
         (lambda d: (d.images[:, 0], d.labels), {}, r"shape \(N, C, H, W\)"),
-        (lambda d: (d.images, d.labels + 9), {}, "10 classes"),
-        (lambda d: (d.images, d.labels[:-1]), {}, "labels are"),
+        (lambda d: (d.images, d.labels + 9), {}, "labels"),
+        (lambda d: (d.images, d.labels[:-1]), {}, "labels"),
         (lambda d: d, {"augment": {"rotation": 3}}, "did you mean 'rotation_deg'"),
         (lambda d: d, {"settings": {"dropout": 0.3}}, "not a setting of fit"),
     ],

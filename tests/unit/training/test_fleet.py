@@ -36,9 +36,8 @@ def side_by_side(monkeypatch):
 def test_a_run_is_created_when_there_is_room_for_it(recipe, digits):
     created, ended = [], []
     runs = factories(recipe, digits, 2, created)
-    outcome = train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
+    train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
     assert ended == [(0, [0]), (1, [0, 1])]
-    assert [run.together for run in outcome.done] == [1, 1]
 
 
 def test_interleaved_runs_share_the_time(recipe, digits, side_by_side):
@@ -46,7 +45,6 @@ def test_interleaved_runs_share_the_time(recipe, digits, side_by_side):
     runs = factories(recipe, digits, 3, created)
     outcome = train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
     assert ended == [(0, [0, 1]), (1, [0, 1]), (2, [0, 1, 2])]
-    assert [run.together for run in outcome.done] == [2, 2, 1]
     assert all(run.seconds > 0 for run in outcome.done)
 
 

@@ -50,12 +50,6 @@ def test_what_is_appended_is_read_back_in_order(tmp_path):
     assert read_records(path) == [RECORD, failed]
 
 
-@pytest.mark.parametrize("changes", [{"test_error": None}, {"status": "failed"}])
-def test_a_contradictory_record_cannot_be_created(changes):
-    with pytest.raises(InputError, match="test_error must be null"):
-        replace(RECORD, **changes)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [

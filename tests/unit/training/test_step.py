@@ -1,6 +1,5 @@
 """One optimization step: batches, learning rates, weight decay, counters."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -70,18 +69,6 @@ def test_weight_decay_is_not_for_biases_norms_and_the_heatmap_layer(kind):
         assert torch.allclose(after[name], before[name] * 0.95, atol=1e-6)
 
 
-def test_origin_predictors_have_a_rate_of_their_own():
-    model = ptn.create_model("ptn_s")
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    spec = OptimizerSpec("sgd", lr=0.1, weight_decay=0.5)
-    optimizer = make_optimizer(model, spec, torch.tensor(0.1), torch.tensor(0.0))
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
-    assert moved == {name for name in before if not name.startswith("transformer.predictor.")}
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_a_compiled_step_counts_correctly(recipe, digits):
@@ -94,13 +81,3 @@ def test_a_compiled_step_counts_correctly(recipe, digits):
         if loss == 0.25:
             assert float(counters.loss_sum) == 1.75
     assert (int(counters.wrong), int(counters.count), int(counters.first_bad)) == (6, 4, 2)
-
-
-def test_a_step_in_bfloat16_is_close_to_one_in_float32(recipe, digits):
-    losses = {}
-    for precision in ("fp32", "bf16"):
-        run = Run(replace(recipe, precision=precision), digits, CPU)
-        next(run.steps())
-        losses[precision] = float(run.step.loss_sum)
-    assert losses["bf16"] != losses["fp32"]
-    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)

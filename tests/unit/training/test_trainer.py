@@ -8,8 +8,6 @@ import torch
 from ptn import InputError, create_model
 from ptn.config import override
 from ptn.data import Dataset
-from ptn.evaluation import evaluate
-from ptn.models.inference import put_channels_last
 from ptn.training import Run, RunData
 from ptn.training.fleet import train_fleet
 from ptn.training.trainer import build_model
@@ -91,15 +89,6 @@ def test_origin_jitter_fades_over_the_last_steps(recipe, digits):
     assert ratios == pytest.approx([1.0] * 7 + [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6], rel=1e-5)
 
 
-def test_the_best_weights_on_validation_images_are_selected(recipe, digits):
-    run = train(override(recipe, {"data.valid": "valid", "selection": "valid", "epochs": 4}), digits)
-    errors = [epoch["valid_error"] for epoch in run.history]
-    assert run.best_error == min(errors)
-    model = run.finished_model()
-    assert not model.training
-    assert evaluate(model, digits.valid).error == min(errors)
-
-
 def test_the_model_has_the_normalization_of_each_channel_of_the_training_images(recipe):
     images = torch.randint(0, 256, (5, 3, 7, 6), dtype=torch.uint8)
     train_set = Dataset("noise", "train", images, torch.arange(5) % 2, ("a", "b"))
@@ -177,12 +166,3 @@ def test_too_few_images_are_refused(recipe, digits):
     one = Dataset("few", "train", digits.train.images[:1], digits.train.labels[:1], tuple("0123456789"))
     with pytest.raises(InputError, match="too few"):
         Run(recipe, RunData(one), CPU)
-
-
-def test_channels_last_leaves_the_logits_equal():
-    model = create_model("cylindrical", image_size=8, num_classes=3).eval()
-    volumes = torch.rand(2, 1, 8, 8, 8)
-    before = model(volumes)
-    put_channels_last(model)
-    assert model.classifier.features[1].conv.weight.is_contiguous(memory_format=torch.channels_last_3d)
-    assert torch.allclose(model(volumes), before, atol=1e-5)
