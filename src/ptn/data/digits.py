@@ -21,13 +21,9 @@ from .mnist import MNIST_SPLITS, ROTATED_ZIP, SIDE, DigitSource, bundled_digits,
 from .store import cached, find, fingerprint, missing, sha256_of_file
 
 DIGIT_NAMES = tuple("0123456789")
-
-# Part of the hash of generated sets; increase it if the same spec gives other images.
-GENERATOR_VERSION = 1
+Range = tuple[float, float]
 
 _PIXELS_PER_CHUNK = 1 << 19
-
-Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class DigitSpec:
     clutter_px: int = 6
     clutter_scale: Range | None = None
     seed: int = 0
-    version: int = field(default=GENERATOR_VERSION, init=False)
+    version: int = field(default=1, init=False)  # increase it if the same spec gives other images
 
     def __post_init__(self) -> None:
         check("seed", self.seed, 0 <= self.seed < 2**63, "at least 0 and less than 2^63")

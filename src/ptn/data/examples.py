@@ -23,15 +23,10 @@ TEXTURES = ("brick", "grass", "gravel")
 # Columns of a photograph of a texture that belong to a split.
 STRIPS = {"train": (0, 292), "valid": (292, 402), "test": (402, 512)}
 
-_TEXTURE_SCALES = (1.0, 2.0)
-
 
 @dataclass(frozen=True)
 class Example:
-    """`counts` has the images per class of each split; `draw(class, split, count, generator)` generates images.
-
-    These are floats in [0, 1], (count, 64, 64).
-    """
+    """Images per class of each split; `draw(class, split, count, generator)` returns floats (count, 64, 64)."""
 
     classes: tuple[str, ...]
     counts: dict[str, int]
@@ -69,9 +64,9 @@ def draw_textures(name: str, split: str, count: int, generator: torch.Generator)
     height, width = photograph.shape
     draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
     rotation = 2 * math.pi * draws[0]
-    scale = _TEXTURE_SCALES[0] * (_TEXTURE_SCALES[1] / _TEXTURE_SCALES[0]) ** draws[1]
+    scale = 2.0 ** draws[1]
     # half the diagonal of a patch, and the support of the cubic kernel
-    reach = math.ceil(SIZE / _TEXTURE_SCALES[0] / math.sqrt(2)) + 2
+    reach = math.ceil(SIZE / math.sqrt(2)) + 2
     x = strip[0] + reach + (strip[1] - strip[0] - 2 * reach) * draws[2] - (width - 1) / 2
     y = reach + (height - 2 * reach) * draws[3] - (height - 1) / 2
     # (x, y) is mapped to the middle of the patch
@@ -82,7 +77,6 @@ def draw_textures(name: str, split: str, count: int, generator: torch.Generator)
     return similarity_warp(photographs, pose, size=(SIZE, SIZE), mode="bicubic")[:, 0]
 
 
-COIN_RADII_PX = (8.0, 16.0)
 # Mean and standard deviation of each coin's pixels: otherwise the brightness alone would distinguish coins.
 COIN_MEAN, COIN_STD = 0.6, 0.13
 
@@ -113,14 +107,14 @@ COINS = {
 
 
 def draw_coins(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
-    """Draw a coin (count, 64, 64) on textures in alternation, at any angle and log-uniform size, anywhere."""
+    """Draw a coin (count, 64, 64) on textures in alternation, at any angle, with a radius of 8 to 16, anywhere."""
     background = torch.empty(count, SIZE, SIZE, dtype=torch.float64)
     for index, texture in enumerate(TEXTURES):
         target = background[index :: len(TEXTURES)]
         target.copy_(draw_textures(texture, split, len(target), generator))
     coin, radius = cut_out(load_photograph("coins").double(), COINS[name])
     draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
-    reach = COIN_RADII_PX[0] * (COIN_RADII_PX[1] / COIN_RADII_PX[0]) ** draws[1]
+    reach = 8.0 * 2.0 ** draws[1]
     pose = Similarity(
         rotation=2 * math.pi * draws[0],
         scale=_SUPERSAMPLING * reach / radius,

@@ -94,7 +94,7 @@ def list_images(root: Path) -> dict[str, Listing]:
     listings = {split: _list_classes(folder) for split, folder in folders.items()}
     train = listings["train"]
     if len(train) < 2:
-        raise InputError(f"{folders['train']} has {len(train)} classes: put the images into one folder per class")
+        raise InputError(f"{folders['train']} must have one folder per class, at least two; it has {len(train)}")
     for name, files in train.items():
         if not files:
             raise InputError(f"{folders['train'] / name} has no images: every class needs some")

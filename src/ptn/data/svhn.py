@@ -33,12 +33,8 @@ from .store import cached, find, fingerprint, missing, read_npz, reading, sha256
 
 TILE: Literal[48] = 48
 CROP: Literal[32] = 32
-# The part of the training digits held out for validation, in blocks: digits of one photo are neighbors.
-HELD_OUT, HELD_OUT_OF = 6_000, 73_257
-BLOCK = 60
-# Parts of hashes; increase them if the same files give other images.
-TILES_VERSION = 1
-ROTATION_VERSION = 1
+# Part of hashes; increase it if the same files give other images.
+VERSION = 1
 
 _ATLAS_COLUMNS = 64
 _CHUNK = 2048
@@ -80,10 +76,10 @@ def load_svhn(
         rotated, size, scale = False, TILE, None
     official = "train" if split in ("fit", "valid") else split
     source_name, files, read = _find_source(official, with_context=rotated or size == TILE)
-    source = fingerprint(files=files, version=TILES_VERSION)
+    source = fingerprint(files=files, version=VERSION)
     read = partial(cached, f"svhn-{official}", fingerprint(source=source, split=official), read)
     if rotated:
-        parameters: dict[str, Any] = {"split": official, "seed": seed, "version": ROTATION_VERSION}
+        parameters: dict[str, Any] = {"split": official, "seed": seed, "version": VERSION}
         if (size, scale) != (CROP, None):
             parameters |= {"size": size, "scale": scale}
         build = partial(_rotate_all, read, official, seed, size, scale)
@@ -112,11 +108,14 @@ def load_svhn(
 
 
 def validation_mask(count: int) -> Tensor:
-    """Return which of `count` training digits are for validation, bool (count,): random blocks, always the same."""
-    blocks = count // BLOCK
+    """Return which of `count` training digits are for validation, bool (count,): 6,000 of 73,257, always the same.
+
+    They are random blocks of 60, because digits of one photo are neighbors.
+    """
+    blocks = count // 60
     generator = torch.Generator().manual_seed(int(fingerprint(data="svhn", split="valid")[:15], 16))
-    chosen = torch.randperm(blocks, generator=generator)[: max(1, round(blocks * HELD_OUT / HELD_OUT_OF))]
-    return torch.isin(torch.arange(count) // BLOCK, chosen)
+    chosen = torch.randperm(blocks, generator=generator)[: max(1, round(blocks * 6_000 / 73_257))]
+    return torch.isin(torch.arange(count) // 60, chosen)
 
 
 def _find_source(split: str, *, with_context: bool) -> tuple[str, str, Callable[[], Tensors]]:

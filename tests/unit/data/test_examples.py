@@ -7,25 +7,7 @@ import torch
 
 import ptn
 from ptn.data import examples
-from ptn.data.examples import (
-    COIN_RADII_PX,
-    COINS,
-    EXAMPLES,
-    SIZE,
-    STRIPS,
-    TEXTURES,
-    cut_out,
-    draw_coins,
-    draw_textures,
-    load_photograph,
-    write_example,
-)
-
-
-@pytest.fixture
-def coins():
-    pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")
-    return load_photograph("coins").double()
+from ptn.data.examples import EXAMPLES, STRIPS, draw_textures, write_example
 
 
 @pytest.fixture
@@ -46,33 +28,9 @@ def test_patches_come_from_the_strip_of_their_split(split):
     assert columns.max() - columns.min() > 0.7 * (end - start)
 
 
-def test_coins_are_complete_and_anywhere_at_every_size(coins, monkeypatch):
-    """White coins on black, to measure where they are."""
-    backgrounds = []
-
-    def black(texture, split, count, generator):
-        backgrounds.append((texture, split, count))
-        return torch.zeros(count, SIZE, SIZE)
-
-    (_, alpha), radius = cut_out(coins, COINS["curls"])
-    monkeypatch.setattr(examples, "draw_textures", black)
-    monkeypatch.setattr(examples, "cut_out", lambda *_: (torch.stack((alpha, alpha)), radius))
-    images = draw_coins("curls", "valid", 151, torch.Generator().manual_seed(0))
-    assert backgrounds == [(name, "valid", count) for name, count in zip(TEXTURES, (51, 50, 50), strict=True)]
-    area = images.sum(dim=(1, 2))
-    reach = (area / alpha.sum()).sqrt() * radius
-    assert COIN_RADII_PX[0] - 0.1 < reach.min() < 9
-    assert 15 < reach.max() < COIN_RADII_PX[1] + 0.1
-    position = torch.arange(SIZE, dtype=torch.float64) - (SIZE - 1) / 2
-    center = torch.stack(((images * position).sum(dim=(1, 2)), (images * position[:, None]).sum(dim=(1, 2)))) / area
-    assert (center.abs() + reach < SIZE / 2 + 0.5).all()
-    assert (center.amax(dim=1) > 18).all()
-    assert (center.amin(dim=1) < -18).all()
-
-
-@pytest.mark.usefixtures("coins")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_a_folder_that_loads_and_depends_on_the_seed(name, tmp_path, monkeypatch):
+    pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")
     counts = {"train": 3, "valid": 2, "test": 2}
     monkeypatch.setitem(EXAMPLES, name, replace(EXAMPLES[name], counts=counts))
     classes = write_example(name, tmp_path / "a").classes

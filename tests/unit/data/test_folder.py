@@ -132,8 +132,8 @@ def test_color_depends_on_all_splits_and_can_be_chosen(tmp_path):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        (["1.png", "2.png"], "has 0 classes"),
-        (["only/1.png"], "has 1 classes"),
+        (["1.png", "2.png"], "it has 0"),
+        (["only/1.png"], "it has 1"),
         (["a/1.png", "b/readme.txt"], "b has no images"),
         (["train/a/1.png", "train/b/2.png", "test/c/3.png"], "test/c is a class that .*train does not have"),
         (["test/a/1.png", "test/b/2.png"], "no folder train"),

@@ -139,12 +139,6 @@ def test_inputs_are_not_overwritten_and_names_do_not_collide(photo, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("options", [{"angles": 0}, {"radii": -1}, {"law": "cubic"}, {"mode": "x"}])
-def test_impossible_polar_options_are_refused(photo, tmp_path, options):
-    with pytest.raises(InputError):
-        to_polar([photo], tmp_path, **options)
-
-
 GRID = {"angles": 4, "radii": 6, "r_min_px": 1.0, "r_max_px": None, "law": "log"}
 INFO = {"origin": [0.0, 0.0], "size": [60, 80], "grid": GRID}
 

@@ -46,15 +46,13 @@ def waves(x, y):
     return 127 + 120 * np.stack(colors, axis=-1)
 
 
-def smooth_tiles():
-    y, x = np.mgrid[:48, :48]
-    return waves(x, y).round().astype(np.uint8)
+SMOOTH = waves(*np.meshgrid(np.arange(48), np.arange(48))).round().astype(np.uint8)
 
 
 @pytest.fixture
 def tiles(store):
     """A store with an atlas of smooth tiles."""
-    write_atlas(store, smooth_tiles())
+    write_atlas(store, SMOOTH)
     return store
 
 
@@ -71,7 +69,7 @@ def write_photos(folder, write_digit_struct):
 @pytest.mark.usefixtures("tiles")
 def test_tiles_come_in_order_and_the_crop_is_their_middle():
     whole, crop = load_svhn("train", size=48), load_svhn("train")
-    difference = whole.images.permute(0, 2, 3, 1).int() - torch.from_numpy(smooth_tiles()).int()
+    difference = whole.images.permute(0, 2, 3, 1).int() - torch.from_numpy(SMOOTH).int()
     assert difference.abs().max() <= 6
     assert torch.equal(crop.images, whole.images[:, :, 8:40, 8:40])
     assert crop.labels.tolist() == LABELS.tolist()
@@ -82,7 +80,7 @@ def test_tiles_come_in_order_and_the_crop_is_their_middle():
 
 @pytest.mark.parametrize(("count", "labels"), [(COUNT, LABELS[:64]), (64, LABELS)])
 def test_labels_that_do_not_match_the_tiles_are_refused(store, count, labels):
-    write_atlas(store, smooth_tiles()[:count], labels=labels)
+    write_atlas(store, SMOOTH[:count], labels=labels)
     with pytest.raises(InputError, match=r"labels for \d+ tiles"):
         load_svhn("train")
 
@@ -140,7 +138,7 @@ def test_fit_and_valid_partition_the_training_digits():
 
 
 def test_training_tiles_change_only_the_splits_that_are_trained_on(tiles):
-    write_atlas(tiles, smooth_tiles(), split="test")
+    write_atlas(tiles, SMOOTH, split="test")
     upright = load_svhn("train", size=48).images
     for options in ({}, {"rotated": True}, {"rotated": True, "scale": (0.6, 1.0)}):
         assert torch.equal(load_svhn("train", training_tiles=True, **options).images, upright)
