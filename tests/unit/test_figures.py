@@ -35,31 +35,9 @@ def text_of(path):
 YELLOW, BLUE, VERMILION = (0xF0, 0xE4, 0x42), (0, 0x72, 0xB2), (0xD5, 0x5E, 0)
 
 
-def test_dark_figures_have_light_text_on_a_dark_background(tmp_path):
-    backgrounds = []
-    for dark in (False, True):
-        with figures.paper(dark=dark):
-            draw(tmp_path / "figure.png")
-            assert (int(figures.ink()[1:3], 16) > 128) == dark
-        with Image.open(tmp_path / "figure.png") as picture:
-            backgrounds.append(picture.convert("L").getpixel((0, 0)))
-    assert backgrounds[0] == 255
-    assert backgrounds[1] < 30
-
-
-def test_palette_colors_stay_exact_in_a_colorful_png(tmp_path):
-    figure = Figure(figsize=(3, 3))
-    axes = figure.subplots()
-    axes.imshow(np.random.default_rng(0).random((40, 40, 3)))
-    figures.mark_origin(axes, 20, 20)
-    figures.save(figure, tmp_path / "figure.png")
-    assert colors(tmp_path / "figure.png") >= {YELLOW, (255, 255, 255)}
-    assert len(colors(tmp_path / "figure.png")) > 200
-
-
-@pytest.mark.parametrize("kind", ["png", "webp", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", "webp", "svg"])
 def test_the_suffix_is_the_format_and_files_are_reproducible(kind, tmp_path):
-    starts = {"png": b"\x89PNG", "webp": b"RIFF", "svg": b"<?xml", "pdf": b"%PDF"}
+    starts = {"png": b"\x89PNG", "webp": b"RIFF", "svg": b"<?xml"}
     contents = []
     for name in "ab":
         with figures.paper():
@@ -112,38 +90,27 @@ def test_the_quickstart_figure_shows_both_networks(tmp_path):
         assert words in text
 
 
-@pytest.fixture
-def audit():
+def test_the_figure_of_an_audit_shows_what_there_is(tmp_path):
     def point(kind, amount, consistency):
         return Point(kind, amount, Agreement(consistency, 0.1, 60.0), Agreement(100.0, 0.0, 66.0))
 
     points = [point("rotation", 10.0 * k, 100.0 - k) for k in range(36)]
     points += [point("scale", scale, 90.0) for scale in (0.8, 1.0, 1.25)] + [point("shift", 2.0, 95.0)]
     layers = (
-        LayerError("block.0", (8, 16, 16), "image", "rotation", 90.0, 0.5, 0.0),
-        LayerError("polar", (4, 8, 8), "polar", "rotation", 90.0, None, None),
+        LayerError("block.0", (8, 16, 16), "image", "rotation", 90.0, 0.5),
+        LayerError("polar", (4, 8, 8), "polar", "rotation", 90.0, None),
     )
-    return Audit("net", "digits", 200, (1, 28, 28), 10, 70.0, tuple(points), layers, {}, 1.5)
-
-
-def test_the_figure_of_an_audit_shows_what_there_is(audit, tmp_path):
-    unlabeled = [replace(p, transformed=replace(p.transformed, accuracy=None)) for p in audit.points]
-    variants = {
-        "full": audit,
-        "unlabeled": replace(audit, accuracy=None, points=tuple(unlabeled)),
-        "curves": replace(audit, layers=()),
-        "layers": replace(audit, points=()),
-    }
-    texts = {}
-    for name, variant in variants.items():
+    full = Audit("net", "digits", 200, (1, 28, 28), 10, 70.0, tuple(points), layers)
+    unlabeled = [replace(p, transformed=replace(p.transformed, accuracy=None)) for p in points[30:]]
+    texts = []
+    for audit in (full, replace(full, accuracy=None, points=tuple(unlabeled), layers=())):
         with figures.paper():
-            figures.draw_audit(variant, tmp_path / f"{name}.svg")
-        texts[name] = text_of(tmp_path / f"{name}.svg")
-    for words in ("accuracy 70.0% (60.0% inside the disc)", "rotation, inside a disc", "correct", "polar  (polar)"):
-        assert words in texts["full"]
-    assert "correct" not in texts["unlabeled"]
-    assert "equivariance error" not in texts["curves"]
-    assert "% of the images" not in texts["layers"]
+            figures.draw_audit(audit, tmp_path / "audit.svg", "net on digits")
+        texts.append(text_of(tmp_path / "audit.svg"))
+    for words in ("net on digits", "inside a disc", "correct", "polar  (polar)", "equivariance error"):
+        assert words in texts[0]
+    assert "correct" not in texts[1]
+    assert "equivariance error" not in texts[1]
 
 
 def test_an_overlay_marks_the_origin_and_the_heatmap():

@@ -74,14 +74,11 @@ def quickstart_recipe(model: str) -> "Recipe":
 
 
 def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
-    import torch
 
-    from ..training import SessionOptions, read_records, train_recipes
-    from ..training.progress import make_reporter
+    from ..training import Session, read_records
     from ..training.session import run_folder
 
-    options = SessionOptions(folder, torch.device("cpu"), fresh=True)
-    outcome = train_recipes(recipes, options, make_reporter())
+    outcome = Session(folder=folder, fresh=True).train(recipes)
     if outcome.reason is not None:
         raise typer.Abort
     if outcome.failed:

@@ -93,21 +93,20 @@ def run_session(
 
     Args:
         how_to_continue: end of the message about a stopped session.
-        extra_metrics, options: of `SessionOptions`.
+        extra_metrics, options: of `Session`.
     """
     # Required for deterministic cuBLAS, before CUDA is initialized.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from ..device import choose_device
-    from ..training import SessionOptions, train_recipes
+    from ..training import Session
     from ..training.distributed import join
-    from ..training.progress import make_reporter
     from ..training.session import run_folder
 
     if options.get("resume") and options.get("fresh"):
         raise InputError("use either --resume or --fresh")
     parallel = join(choose_device(device))
-    session = SessionOptions(output, parallel.device, parallel=parallel, extra_metrics=extra_metrics, **options)
-    outcome = train_recipes(recipes, session, make_reporter())
+    place: Any = {"folder": output, "device": parallel.device, "parallel": parallel}
+    outcome = Session(**place, extra_metrics=extra_metrics, **options).train(recipes)
     code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
     if parallel.leads:
         files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]

@@ -17,7 +17,7 @@ from ..data.dataset import Dataset, VoxelDataset
 from ..device import placement
 from ..errors import InputError
 from ..files import write_text
-from ..geometry import Similarity, similarity_warp
+from ..geometry import PaddingMode, Similarity, similarity_warp
 from ..models import OnnxModel, load_model, prepare_for_inference
 from .classify import check_finite, plane_size, scores, to_float
 from .equivariance import KERNEL_REACH, MODE, Kind, LayerError, Transform, disc, layer_errors
@@ -207,18 +207,18 @@ class _Warped(nn.Module):
 
 
 def _transform(images: Tensor, transform: Transform) -> Tensor:
-    """Returns transformed images; rotated ones inside a disc."""
-    if transform.kind != "rotation":
-        return similarity_warp(images, transform.pose, mode=MODE).clamp(0, 1)
     # The disc touches the border, where zero padding would be interpolated into it.
-    warped = similarity_warp(images, transform.pose, mode=MODE, padding_mode="border")
-    return warped.clamp(0, 1) * disc(images)
+    padding_mode: PaddingMode = "border" if transform.kind == "rotation" else "zeros"
+    return _limit(similarity_warp(images, transform.pose, mode=MODE, padding_mode=padding_mode), transform.kind)
 
 
 def _resample(images: Tensor, transform: Transform) -> Tensor:
-    """Returns images transformed and transformed back; of a rotation inside a disc."""
-    resampled = round_trip(images, transform.pose).clamp(0, 1)
-    return resampled * disc(images) if transform.kind == "rotation" else resampled
+    return _limit(round_trip(images, transform.pose), transform.kind)
+
+
+def _limit(images: Tensor, kind: Kind) -> Tensor:
+    """Returns warped images in [0, 1]; rotated ones inside a disc."""
+    return images.clamp(0, 1) * disc(images) if kind == "rotation" else images.clamp(0, 1)
 
 
 def _smallest_alike(kind: Kind, amount: float, size: tuple[int, int]) -> float:

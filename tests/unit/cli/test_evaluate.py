@@ -161,6 +161,7 @@ def test_a_folder_of_meshes(ptn_cli, save, tmp_path):
     assert "broken.off" in outcome.err.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_predictions_of_an_onnx_file_are_those_of_its_model(ptn_cli, animals, save, tmp_path):
     pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
     model = ptn.create_model("ccnn_s", image_size=20, num_classes=3)

@@ -54,10 +54,6 @@ def test_both_networks_are_trained_alike_and_drawn(ptn_cli, tmp_path):
     assert [command[0] for command in commands] == ["evaluate", "train", "polar", "models"]
     assert ptn_cli(*commands[0]).code == 0
 
-    assert ptn_cli("quickstart", "-o", tmp_path, "--epochs", 1, "--seed", 3).code == 0
-    first, second, *again = (record.test_error for record in read_records(tmp_path / "runs" / "records.jsonl"))
-    assert again == [first, second]
-
 
 def test_an_interrupt_is_one_line(ptn_cli, tmp_path, monkeypatch):
     monkeypatch.setattr(PlainReporter, "epoch", lambda *_: os.kill(os.getpid(), signal.SIGINT))

@@ -55,13 +55,6 @@ def test_the_error_of_a_layer():
     assert "scale" not in directional
 
 
-def test_the_error_of_a_stride_that_divides_the_shift():
-    layer = nn.Conv2d(1, 4, 4, stride=4, bias=False)
-    errors = ptn.equivariance_error(layer, sample_images((1, 32, 32), 2), angles=[], scales=[], shifts_px=[2, 4])
-    assert errors["shift"][4.0] < 1e-4
-    assert errors["shift"][2.0] > 0.1
-
-
 def test_the_error_of_transformers_and_of_what_follows_them():
     grid = ptn.PolarGrid(64, 64, r_max_px=24.0)
     layer = ptn.PolarTransformer(grid)
