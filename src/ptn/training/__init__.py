@@ -12,7 +12,7 @@ from .recipe import (
     folder_recipe,
 )
 from .records import Record, read_records
-from .session import SessionOptions, train_recipes, with_seeds
+from .session import Session, with_seeds
 from .trainer import Progress, Run, RunData
 
 __all__ = [
@@ -27,11 +27,10 @@ __all__ = [
     "Run",
     "RunData",
     "ScheduleSpec",
-    "SessionOptions",
+    "Session",
     "dataset_recipe",
     "fit",
     "folder_recipe",
     "read_records",
-    "train_recipes",
     "with_seeds",
 ]

@@ -19,56 +19,13 @@ from ..files import make_folder
 from ..models import Model, count_parameters, save_weights
 from .distributed import Parallel
 from .fleet import FleetOutcome, train_fleet
-from .progress import PlainReporter, QuietReporter
+from .progress import PlainReporter, QuietReporter, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, git_commit, read_records
 from .trainer import CHECKPOINT, Run, RunData, build_model, prepare_device
 
 AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class SessionOptions:
-    """Where and how recipes are trained. No option changes results, except for rounding by `fused`.
-
-    Attributes:
-        folder: Folder of all runs; records are appended to `folder`/records.jsonl.
-        resume, fresh: Continue or delete earlier runs of the recipes; without either, these are an error.
-        budget_seconds: Time after which all runs write a checkpoint and stop.
-        at_once: Number of runs that share a GPU.
-        checkpoint_every: Number of epochs between checkpoints.
-        fused: See `Run`.
-        results: A second file that records are appended to.
-        extra_metrics: Returns further metrics of a trained model for the record of an evaluation.
-    """
-
-    folder: Path = Path("runs")
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    resume: bool = False
-    fresh: bool = False
-    budget_seconds: float | None = None
-    at_once: int = 16
-    checkpoint_every: int = 10
-    fused: bool | None = None
-    results: Path | None = None
-    extra_metrics: ExtraMetrics | None = None
-    parallel: Parallel = field(default_factory=Parallel)
-
-
-def train_recipes(recipes: Sequence[Recipe], options: SessionOptions, reporter: PlainReporter) -> FleetOutcome:
-    """Trains recipes (each with its own seed), evaluates each on its test set, and writes weights and records.
-
-    A finished run is not trained again.
-    """
-    if len({recipe.precision for recipe in recipes}) > 1:  # TF32 is a global setting
-        raise InputError("recipes of different precision cannot be trained in one session")
-    if len({(recipe.name, recipe.seed) for recipe in recipes}) < len(recipes):
-        raise InputError("two recipes have the same name and seed")
-    try:
-        return _Session(options, reporter).train(recipes)
-    finally:
-        reporter.close()
 
 
 def run_folder(recipe: Recipe, folder: Path) -> Path:
@@ -88,38 +45,76 @@ def load_split(spec: DataSpec, split: str) -> AnyDataset:
     return load_dataset(spec.name, split, **spec.options)
 
 
-class _Session:
-    """State of `train_recipes`: the options, and the splits that runs share."""
+@dataclass(kw_only=True)
+class Session:
+    """Where and how recipes are trained. No option changes results, except for rounding by `fused`.
 
-    def __init__(self, options: SessionOptions, reporter: PlainReporter) -> None:
-        self.options = options
-        self.reporter = reporter if options.parallel.leads else QuietReporter()
-        self.splits: dict[str, AnyDataset] = {}
+    Attributes:
+        folder: Folder of all runs; records are appended to `folder`/records.jsonl.
+        resume, fresh: Continue or delete earlier runs of the recipes; without either, these are an error.
+        budget_seconds: Time after which all runs write a checkpoint and stop.
+        at_once: Number of runs that share a GPU.
+        checkpoint_every: Number of epochs between checkpoints.
+        fused: See `Run`.
+        results: A second file that records are appended to.
+        extra_metrics: Returns further metrics of a trained model for the record of an evaluation.
+        reporter: Prints the progress; by default to standard output.
+    """
+
+    folder: Path
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    resume: bool = False
+    fresh: bool = False
+    budget_seconds: float | None = None
+    at_once: int = 16
+    checkpoint_every: int = 10
+    fused: bool | None = None
+    results: Path | None = None
+    extra_metrics: ExtraMetrics | None = None
+    parallel: Parallel = field(default_factory=Parallel)
+    reporter: PlainReporter = field(default_factory=make_reporter)
+
+    def __post_init__(self) -> None:
+        self.splits: dict[str, AnyDataset] = {}  # shared by the runs
+        if not self.parallel.leads:
+            self.reporter = QuietReporter()
 
     def train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
-        options = self.options
-        finished = [] if options.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
+        """Trains recipes (each with its own seed), evaluates each on its test set, and writes weights and records.
+
+        A finished run is not trained again.
+        """
+        if len({recipe.precision for recipe in recipes}) > 1:  # TF32 is a global setting
+            raise InputError("recipes of different precision cannot be trained in one session")
+        if len({(recipe.name, recipe.seed) for recipe in recipes}) < len(recipes):
+            raise InputError("two recipes have the same name and seed")
+        finished = [] if self.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
         waiting = [recipe for recipe in recipes if recipe not in finished]
-        options.parallel.wait()  # no process writes files before all have checked for finished runs
-        for recipe in {recipe.sha256: recipe for recipe in waiting}.values():
-            build_model(recipe, self._load(recipe, recipe.data.train))  # errors come before runs are deleted
-        if options.parallel.leads:
-            for recipe in recipes if options.fresh else []:
+        self.parallel.wait()  # no process writes files before all have checked for finished runs
+        distinct = {recipe.sha256: recipe for recipe in waiting}
+        if self.fresh or len(distinct) > 1:  # errors come before runs are deleted, or hours spent on the first
+            for recipe in distinct.values():
+                build_model(recipe, self._load(recipe, recipe.data.train))
+        if self.fresh and self.parallel.leads:
+            for recipe in recipes:
                 shutil.rmtree(self._folder(recipe), ignore_errors=True)
-            if options.results is not None and finished:
-                records = [record for recipe in finished for record in self._records(recipe)]
-                append_records(options.results, records, only_new=True)
-        options.parallel.wait()
-        return train_fleet(
-            [partial(self._start, recipe) for recipe in waiting],
-            at_once=options.at_once if options.parallel.world == 1 else 1,
-            budget_seconds=options.budget_seconds,
-            on_done=self._finish,
-            on_failed=self._fail,
-        )
+        if self.results is not None and self.parallel.leads and finished:
+            records = [record for recipe in finished for record in self._records(recipe)]
+            append_records(self.results, records, only_new=True)
+        self.parallel.wait()
+        try:
+            return train_fleet(
+                [partial(self._start, recipe) for recipe in waiting],
+                at_once=self.at_once if self.parallel.world == 1 else 1,
+                budget_seconds=self.budget_seconds,
+                on_done=self._finish,
+                on_failed=self._fail,
+            )
+        finally:
+            self.reporter.close()
 
     def _folder(self, recipe: Recipe) -> Path:
-        return run_folder(recipe, self.options.folder)
+        return run_folder(recipe, self.folder)
 
     def _load(self, recipe: Recipe, split: str) -> AnyDataset:
         key = json.dumps([recipe.data.name, split, recipe.data.options])
@@ -133,11 +128,11 @@ class _Session:
         return read_records(path) if path.exists() else []
 
     def _is_finished(self, recipe: Recipe) -> bool:
-        """True if the run has records. Raises if its folder must not be touched with these options."""
+        """True if the run has records. Raises if its folder must not be touched with these self."""
         folder = self._folder(recipe)
         if not folder.exists() or not any(folder.iterdir()):
             return False
-        if not self.options.resume:
+        if not self.resume:
             raise InputError(f"{folder} has a run: keep or continue it with --resume, or start over with --fresh")
         records = self._records(recipe)
         if not records:
@@ -150,31 +145,31 @@ class _Session:
         return True
 
     def _start(self, recipe: Recipe) -> Run:
-        options, valid = self.options, recipe.data.valid
+        valid = recipe.data.valid
         prepare_device(recipe.precision)
         run = Run(
             recipe,
             RunData(self._load(recipe, recipe.data.train), self._load(recipe, valid) if valid else None),
-            options.device,
+            self.device,
             self._folder(recipe),
-            parallel=options.parallel,
-            fused=options.fused,
-            checkpoint_every=options.checkpoint_every,
+            parallel=self.parallel,
+            fused=self.fused,
+            checkpoint_every=self.checkpoint_every,
             on_epoch=self.reporter.epoch,
         )
         make_folder(self._folder(recipe))  # only now: a recipe that cannot be trained leaves no folder
-        if options.resume:
+        if self.resume:
             run.resume()
         self.reporter.begin(run)
         return run
 
     def _finish(self, run: Run) -> None:
-        if self.options.parallel.leads:
+        if self.parallel.leads:
             self._evaluate(run)
-        self.options.parallel.wait()
+        self.parallel.wait()
 
     def _fail(self, run: Run, reason: str) -> None:
-        if self.options.parallel.leads:
+        if self.parallel.leads:
             record = make_record(run, {"reason": reason})
             self._write(run.recipe, [replace(record, **vars(evaluation)) for evaluation in run.recipe.evaluations])
             self.reporter.failed(run, reason)
@@ -217,16 +212,16 @@ class _Session:
             "per_class_accuracy": [None if value is None else round(value, 2) for value in result.per_class],
             "class_accuracy": round(result.class_accuracy, 4),
         }
-        if self.options.extra_metrics is not None:
-            metrics |= self.options.extra_metrics(model, recipe, test, evaluation)
+        if self.extra_metrics is not None:
+            metrics |= self.extra_metrics(model, recipe, test, evaluation)
         metrics |= blank.metrics
         error = round(result.error, 6)
         return replace(blank, test_error=error, metrics=metrics, status="done", **vars(evaluation))
 
     def _write(self, recipe: Recipe, records: Sequence[Record]) -> None:
-        append_records(self.options.folder / "records.jsonl", records)
-        if self.options.results is not None:
-            append_records(self.options.results, records)
+        append_records(self.folder / "records.jsonl", records)
+        if self.results is not None:
+            append_records(self.results, records)
         append_records(self._folder(recipe) / "result.jsonl", records)  # last: it marks the run as finished
 
 

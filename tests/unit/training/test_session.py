@@ -9,8 +9,7 @@ from ptn import InputError, load_model
 from ptn.config import override
 from ptn.data import Dataset
 from ptn.evaluation import evaluate
-from ptn.training import EvaluationSpec, SessionOptions, session, train_recipes, with_seeds
-from ptn.training.progress import PlainReporter
+from ptn.training import EvaluationSpec, Session, session, with_seeds
 from ptn.training.records import read_records
 from ptn.training.session import run_folder
 
@@ -35,7 +34,7 @@ def quick(recipe):
 
 
 def train(recipes, folder, **options):
-    return train_recipes(recipes, SessionOptions(folder=folder, **options), PlainReporter())
+    return Session(folder=folder, **options).train(recipes)
 
 
 def test_one_training_gives_a_record_for_each_evaluation(requested, quick, digits, tmp_path, capsys):
