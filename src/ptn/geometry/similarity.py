@@ -113,7 +113,8 @@ def similarity_warp(
     if uses_triton(backend, images, size, 0):
         from . import triton_ops
 
-        return triton_ops.similarity_warp(images, rotation, scale, shift, size, mode, padding_mode)
+        points = triton_ops.Points("plane", *size, 0.0, 0.0, mode, padding_mode)
+        return triton_ops.sample(images, shift, rotation, scale, *points)
     x = torch.arange(size[1], dtype=scale.dtype, device=images.device) - (size[1] - 1) / 2
     y = torch.arange(size[0], dtype=scale.dtype, device=images.device) - (size[0] - 1) / 2
     x = x[None, None, :] - shift[:, 0, None, None]

@@ -79,19 +79,6 @@ def polar_sample(
     return sample(images, origin.float(), rotation, scale, *points)
 
 
-def similarity_warp(
-    images: Tensor,
-    rotation: Tensor,
-    scale: Tensor,
-    shift_px: Tensor,
-    size: tuple[int, int],
-    mode: Mode,
-    padding_mode: PaddingMode,
-) -> Tensor:
-    """`ptn.similarity_warp` of images or volumes, with rotation (N,), scale (N,) and shift_px (N, 2) in float32."""
-    return sample(images, shift_px, rotation, scale, *Points("plane", *size, 0.0, 0.0, mode, padding_mode))
-
-
 def _per_sample(value: Tensor | float, default: float, images: Tensor) -> Tensor | None:
     """Return `value` as a tensor (N,), or None if it is the default."""
     if isinstance(value, Tensor):
