@@ -3,7 +3,7 @@
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,13 @@ SPLITS = {key_of(*case): partial(split_facts, *case) for case in (*QUICK, *SLOW)
 
 # Folders of images, drawn examples, and files
 
-QUICK_FOLDERS: list[tuple[str, str, dict[str, Any]]] = [
+FOLDER_CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("textures", "train", {"image_size": 64}),
     ("textures", "valid", {"image_size": 32, "channels": 3}),
     ("textures", "test", {"image_size": (40, 56), "fit": "pad"}),
     ("plain", "train", {"image_size": 16}),
     ("plain", "valid", {"image_size": 16, "seed": 3, "valid_fraction": 0.3}),
     ("plain", "test", {"image_size": 16}),
-]
-SLOW_FOLDERS: list[tuple[str, str, dict[str, Any]]] = [
     ("coins", "train", {"image_size": 64}),
     ("coins", "test", {"image_size": 64}),
 ]
@@ -151,7 +149,7 @@ def mesh_facts(mesh: str, size: int, occupancy: str) -> dict[str, Any]:
     return {"filled": int(voxels.sum()), "sha256": golden.sha256(voxels.byte())}
 
 
-FOLDERS = {key_of(*case): partial(folder_facts, *case) for case in (*QUICK_FOLDERS, *SLOW_FOLDERS)}
+FOLDERS = {key_of(*case): partial(folder_facts, *case) for case in FOLDER_CASES}
 FILES = {
     "formats": format_facts,
     "examples": example_facts,
@@ -168,19 +166,19 @@ def _empty_cache() -> Iterator[None]:
         yield
 
 
-def parametrize(quick: list[Any], slow: list[Any]) -> pytest.MarkDecorator:
-    slow_keys = [pytest.param(key_of(*case), marks=pytest.mark.slow) for case in slow]
-    return pytest.mark.parametrize("key", [*(key_of(*case) for case in quick), *slow_keys])
+def parametrize(keys: Iterable[str], *, slow: list[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(key, marks=pytest.mark.slow) if key in slow else key for key in keys]
+    return pytest.mark.parametrize("key", marked)
 
 
-@parametrize(QUICK, SLOW)
+@parametrize(SPLITS, slow=[key_of(*case) for case in SLOW])
 def test_split_is_the_recorded_one(key: str, request: pytest.FixtureRequest) -> None:
     if not key.startswith("quickstart"):
         request.getfixturevalue("real_data")
     golden.check("data", key, SPLITS[key](), atol=MEAN_TOLERANCE, bits=("images", "poses"))
 
 
-@parametrize(QUICK_FOLDERS, SLOW_FOLDERS)
+@parametrize(FOLDERS, slow=[key for key in FOLDERS if key.startswith("coins")])
 def test_folder_is_the_recorded_one(key: str) -> None:
     # "sha256" is that of the files, which depend on rounding and on the PNG encoder
     golden.check("files", key, FOLDERS[key](), atol=MEAN_TOLERANCE, bits=("images", "sha256"))

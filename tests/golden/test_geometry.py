@@ -27,21 +27,18 @@ GEOMETRY: dict[str, Callable[[], list[Any]]] = {}
 CASES: golden.Cases = {"geometry": GEOMETRY}
 
 
-def add(name: str, function: Callable[..., Tensor], *inputs: Tensor) -> None:
-    """Add a case: the output of a function for `inputs`."""
-    GEOMETRY[name] = lambda: [golden.measure(function(*inputs))]
-
-
-def add_with_gradients(name: str, function: Callable[..., Tensor], *inputs: Tensor) -> None:
+def add(name: str, function: Callable[..., Tensor], *inputs: Tensor, gradients: bool = False) -> None:
     """Add a case: the output of a function, and the gradients of a weighted sum of it with respect to `inputs`."""
 
-    def measure() -> list[Any]:
-        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
-        out = function(*leaves)
-        weights = torch.cos(torch.arange(out.numel(), dtype=out.dtype)).reshape(out.shape)
-        return [golden.measure(tensor) for tensor in (out, *torch.autograd.grad(out, leaves, weights))]
+    def case() -> list[Any]:
+        leaves = [tensor.clone().requires_grad_(gradients) for tensor in inputs]
+        tensors = [function(*leaves)]
+        if gradients:
+            weights = torch.cos(torch.arange(tensors[0].numel(), dtype=tensors[0].dtype))
+            tensors += torch.autograd.grad(tensors[0], leaves, weights.reshape(tensors[0].shape))
+        return [golden.measure(tensor) for tensor in tensors]
 
-    GEOMETRY[name] = measure
+    GEOMETRY[name] = case
 
 
 def sample_moved(images: Tensor, origin: Tensor, rotation: Tensor, scale: Tensor) -> Tensor:
@@ -52,24 +49,23 @@ def warp(images: Tensor, rotation: Tensor, scale: Tensor, shift_px: Tensor) -> T
     return ptn.similarity_warp(images, ptn.Similarity(rotation, scale, shift_px))
 
 
-for grid, mode, padding in itertools.product(
-    (LOG, LINEAR), ("bilinear", "nearest", "bicubic"), ("zeros", "border")
-):
+MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border")
+for grid, mode, padding in itertools.product((LOG, LINEAR), MODES, PADDINGS):
     sample = partial(ptn.polar_sample, grid=grid, mode=mode, padding_mode=padding)
-    add_with_gradients(f"polar_sample {grid.law} {mode} {padding}", sample, IMAGE, ORIGIN)
-add_with_gradients("polar_sample phase and dilation", sample_moved, IMAGE, ORIGIN, ROTATION, SCALE)
+    add(f"polar_sample {grid.law} {mode} {padding}", sample, IMAGE, ORIGIN, gradients=True)
+add("polar_sample phase and dilation", sample_moved, IMAGE, ORIGIN, ROTATION, SCALE, gradients=True)
 add("polar_sample phase number", partial(ptn.polar_sample, grid=LOG, phase=math.pi / 3), IMAGE, ORIGIN)
 add("polar_sample colour bounded", partial(ptn.polar_sample, grid=BOUNDED), COLOUR, ORIGIN)
 add("polar_sample float64", partial(ptn.polar_sample, grid=LOG), IMAGE.double(), ORIGIN.double())
 for grid in (LOG, LINEAR):
     unsample = partial(ptn.polar_unsample, grid=grid, size=(7, 9))
-    add_with_gradients(f"polar_unsample {grid.law}", unsample, POLAR, ORIGIN)
+    add(f"polar_unsample {grid.law}", unsample, POLAR, ORIGIN, gradients=True)
 unsample = partial(ptn.polar_unsample, grid=LOG, size=(9, 9), mode="bicubic", fill=0.5)
 add("polar_unsample bicubic fill", unsample, POLAR, ORIGIN)
-add_with_gradients("cylindrical_sample", partial(ptn.cylindrical_sample, grid=LINEAR), VOLUME, ORIGIN)
+add("cylindrical_sample", partial(ptn.cylindrical_sample, grid=LINEAR), VOLUME, ORIGIN, gradients=True)
 cylinder = partial(ptn.cylindrical_sample, grid=LOG, phase=ROTATION, mode="bicubic", padding_mode="border")
 add("cylindrical_sample log phase", cylinder, VOLUME, ORIGIN)
-add_with_gradients("similarity_warp", warp, IMAGE, ROTATION, SCALE, SHIFT)
+add("similarity_warp", warp, IMAGE, ROTATION, SCALE, SHIFT, gradients=True)
 enlarge = partial(ptn.similarity_warp, pose=ptn.Similarity(rotation=0.5, scale=1.5), size=(6, 7))
 add("similarity_warp size bicubic border", partial(enlarge, mode="bicubic", padding_mode="border"), COLOUR)
 rotate = partial(ptn.similarity_warp, pose=ptn.Similarity(rotation=ROTATION), mode="nearest")
@@ -81,7 +77,7 @@ add("wrap_pad uneven", partial(ptn.wrap_pad, pad=((9, 1), (0, 2))), POLAR)
 add("wrap_pad volume", partial(ptn.wrap_pad, pad=(1, 2, (0, 1))), VOLUME)
 for activation in ("softplus", "linear"):
     centroid = partial(ptn.heatmap_centroid, activation=activation)
-    add_with_gradients(f"heatmap_centroid {activation}", centroid, 4 * IMAGE[:, 0] - 1.5)
+    add(f"heatmap_centroid {activation}", centroid, 4 * IMAGE[:, 0] - 1.5, gradients=True)
 
 
 @pytest.mark.parametrize("key", GEOMETRY)
