@@ -7,7 +7,7 @@ import torch
 
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import subset
-from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px, origin_offsets_px
+from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px
 from ptn.layers import PolarTransformer
 from ptn.models import Model
 from ptn.training.recipe import EvaluationSpec, Recipe
@@ -20,10 +20,7 @@ ANGLE_STRIDE = 10
 def extra_metrics(
     model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
 ) -> dict[str, Any]:
-    """Returns the metrics that tables and figures use; the `extra_metrics` of a training session.
-
-    With test-time augmentation, these are only the accuracies on shapes with a mesh.
-    """
+    """Returns the metrics that tables and figures use; with test-time augmentation only those of meshes."""
     metrics: dict[str, Any] = {}
     if "from_points" in test.meta:
         metrics |= _of_meshes(model, recipe, test, evaluation)
@@ -32,24 +29,19 @@ def extra_metrics(
     if isinstance(test, VoxelDataset):
         curve = accuracy_by_angle(model, test, precision=recipe.precision)
         metrics |= {"azimuth_deg": list(ANGLES), "azimuth_accuracy": _rounded(curve, 2)}
-    else:
-        transformer = getattr(model, "transformer", None)
-        if isinstance(transformer, PolarTransformer) and transformer.predictor is not None and len(test):
-            metrics |= _of_origins(model, recipe, test)
-        if _has_usual_crops(recipe, test):
-            metrics |= _by_angle(model, recipe)
+    transformer = getattr(model, "transformer", None)
+    if "center" in test.meta and isinstance(transformer, PolarTransformer) and transformer.predictor is not None:
+        metrics |= _of_origins(model, recipe, test)
+    # the usual crops of SVHN digits, if the pixels around them are available
+    usual = recipe.data.options.keys() <= {"training_tiles"} and recipe.data.test == "test"
+    if usual and "svhn" in recipe.data.name and test.meta.get("source") != "official crops":
+        metrics |= _by_angle(model, recipe)
     return metrics
 
 
-def _of_origins(model: Model, recipe: Recipe, test: Dataset) -> dict[str, Any]:
-    """Returns the errors of origins where the true centers are known, else their mean and standard deviation."""
-    if "center" not in test.meta:
-        offsets = origin_offsets_px(model, test)
-        return {
-            "origin_from_middle_px": _rounded(offsets.mean(dim=0).tolist(), 3),
-            "origin_deviation_px": _rounded(offsets.std(dim=0, correction=0).tolist(), 3),
-        }
-    sets: dict[str, Dataset | VoxelDataset] = {"": test}
+def _of_origins(model: Model, recipe: Recipe, test: Dataset | VoxelDataset) -> dict[str, Any]:
+    """Returns the errors of origins, also on the same images without clutter."""
+    sets = {"": test}
     if test.meta.get("clutter"):
         spec = replace(recipe.data, options={**recipe.data.options, "clutter": 0})
         sets["_without_clutter"] = load_split(spec, spec.test)
@@ -58,12 +50,6 @@ def _of_origins(model: Model, recipe: Recipe, test: Dataset) -> dict[str, Any]:
         median, p90 = _rounded(origin_error_px(model, dataset), 3)
         metrics |= {f"origin_error_px_median{suffix}": median, f"origin_error_px_p90{suffix}": p90}
     return metrics
-
-
-def _has_usual_crops(recipe: Recipe, test: Dataset) -> bool:
-    """True for the usual crops of SVHN digits, if the pixels around them are available."""
-    usual = recipe.data.options.keys() <= {"training_tiles"} and recipe.data.test == "test"
-    return usual and "svhn" in recipe.data.name and test.meta.get("source") != "official crops"
 
 
 def _by_angle(model: Model, recipe: Recipe) -> dict[str, Any]:

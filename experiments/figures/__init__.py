@@ -19,7 +19,6 @@ from ptn.figures import draw_log_polar, paper
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
 
-from ..tables import load_records
 from . import architecture, curves, cylinder, moving, responses, sim2mnist, svhn
 
 
@@ -76,7 +75,7 @@ def _cylinder(path: Path) -> None:
 
 def _azimuth(path: Path) -> None:
     labels = ("test shapes rotated about z by", "instance accuracy (%)")
-    curves.draw(curves.AZIMUTH_PANELS, load_records(), "azimuth", path, labels)
+    curves.draw(curves.AZIMUTH_PANELS, "azimuth", path, labels)
 
 
 def _rotsvhn(path: Path) -> None:
@@ -87,7 +86,7 @@ def _rotsvhn(path: Path) -> None:
 
 
 def _angles(path: Path) -> None:
-    curves.draw(curves.ANGLE_PANELS, load_records(), "angle", path, ("test digits rotated by", "accuracy (%)"))
+    curves.draw(curves.ANGLE_PANELS, "angle", path, ("test digits rotated by", "accuracy (%)"))
 
 
 def _origins(path: Path) -> None:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ptn.errors import InputError
 from ptn.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, angle_axis, faint_grid, save
 from ptn.training.records import Record
 
 from ..recipes import is_outdated
-from ..tables import newest
+from ..tables import load_records, newest
 
 _COLORS, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY), "osD^vP"
 
@@ -53,32 +52,27 @@ AZIMUTH_PANELS: Panels = {
 }
 
 
-def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve | None:
-    """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`, None without runs."""
+def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve:
+    """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`."""
     matching = (one for one in records if one.recipe == recipe and f"{metric}_accuracy" in one.metrics)
     runs = [record.metrics for record in newest(one for one in matching if not is_outdated(one))]
-    if not runs:
-        return None
     accuracy = zip(*(run[f"{metric}_accuracy"] for run in runs), strict=True)
     return Curve(tuple(runs[0][f"{metric}_deg"]), tuple(map(statistics.fmean, accuracy)), len(runs))
 
 
-def draw(panels: Panels, records: Sequence[Record], metric: str, path: Path, labels: tuple[str, str]) -> None:
-    """Draws panels with common axes, labeled (x, y), without curves that have no records."""
+def draw(panels: Panels, metric: str, path: Path, labels: tuple[str, str]) -> None:
+    """Draws panels with common axes, labeled (x, y)."""
     from matplotlib.figure import Figure
 
+    records = load_records()
     recipes = [recipe for panel in panels.values() for recipe in panel.values()]
-    curves = {recipe: curve for recipe in recipes if (curve := mean_curve(records, recipe, metric)) is not None}
-    if not curves:
-        raise InputError(f"no record has accuracies by {metric}: train {recipes[0]} first")
+    curves = {recipe: mean_curve(records, recipe, metric) for recipe in recipes}
     rows = len(panels) // 2
     figure = Figure(figsize=(11.2, 4.6 * rows), layout="constrained")
     grid = figure.subplots(rows, 2, squeeze=False, sharey=True)
     lowest = min(min(curve.accuracy) for curve in curves.values())
     for axes, (heading, panel) in zip(grid.flat, panels.items(), strict=True):
         for index, (title, recipe) in enumerate(panel.items()):
-            if recipe not in curves:
-                continue
             degrees, accuracy, n = curves[recipe]
             label = f"{title} (mean {statistics.fmean(accuracy):.1f}%, {n} seed{'s' * (n > 1)})"
             style = {"markersize": 4, "label": label, "color": _COLORS[index], "marker": _MARKERS[index]}

@@ -44,7 +44,7 @@ def poses() -> tuple[list[str], Tensor, Tensor, Tensor]:
 
 
 def draw(digit: Tensor, model: PolarNetwork, path: Path) -> None:
-    """Writes the animation of `digit` (28, 28) in [0, 1] as a looping WebP; `model` takes gray images."""
+    """Writes the animation of `digit` (28, 28) in [0, 1] as a looping WebP; `model` takes 42×42 gray images."""
     first, *others = _render(digit, model)
     options = {"duration": _MILLISECONDS, "loop": 0, "quality": 45, "method": 6, "minimize_size": True}
     with atomic_path(path) as temporary:
@@ -57,12 +57,11 @@ def _render(digit: Tensor, model: PolarNetwork) -> Iterator[Any]:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    size = (model.input_shape[1], model.input_shape[2])
-    unit = min(size) / SIZE
+    size = (SIZE, SIZE)
     kinds, rotation, scale, shift = poses()
     copies = digit.double().expand(len(kinds), 1, *digit.shape)
-    pose = Similarity(rotation, unit * scale, unit * shift)
-    images = similarity_warp(copies, pose, size=size, mode="bicubic").clamp(0, 1).float()
+    images = similarity_warp(copies, Similarity(rotation, scale, shift), size=size, mode="bicubic")
+    images = images.clamp(0, 1).float()
     explanation: Any = model.explain(images)
     # Rows and columns where theory puts the landmarks of the first frame.
     grid: Any = model.transformer.grid

@@ -61,11 +61,10 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
     count, ways = len(digits), len(TRANSFORMS)
     # Transforms are about the center of the digit, then it is placed.
     placed = [_START.compose(pose) for pose in TRANSFORMS.values()]
-    unit = width / 96
     pose = Similarity(
         torch.tensor([each.rotation for each in placed]).repeat(count),
-        torch.tensor([unit * each.scale for each in placed]).repeat(count),
-        torch.tensor([each.shift_px for each in placed]).mul(unit).repeat(count, 1),
+        torch.tensor([each.scale for each in placed]).repeat(count),
+        torch.tensor([each.shift_px for each in placed]).repeat(count, 1),
     )
     images = similarity_warp(digits.repeat_interleave(ways, dim=0)[:, None], pose, size=(height, width))
     explanation: Any = model.explain(images)
@@ -98,13 +97,7 @@ def _edges(polar: Tensor) -> Tensor:
 
 
 def draw(model: PolarNetwork, test: Dataset, digits: Tensor, path: Path, *, title: str) -> None:
-    """Draws the figure.
-
-    Args:
-        test: images with `meta["center"]`; the first of each class is shown.
-        digits: (N, 28, 28) in [0, 1]; the first is shown, all are measured.
-        title: name of the network.
-    """
+    """Draws the first of each class of `test`; of `digits` (N, 28, 28), the first is shown, all are measured."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 9.4), layout="constrained")

@@ -8,14 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ptn.data.augment import AugmentSpec
-from ptn.training.recipe import (
-    DataSpec,
-    EvaluationSpec,
-    ModelSpec,
-    OptimizerSpec,
-    Recipe,
-    ScheduleSpec,
-)
+from ptn.training.recipe import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, Recipe, ScheduleSpec
 
 from .base import evaluations
 

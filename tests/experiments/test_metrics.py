@@ -12,7 +12,6 @@ from experiments.metrics import extra_metrics
 from experiments.recipes import find_recipe
 from ptn import create_model
 from ptn.data import Dataset, VoxelDataset
-from ptn.data.dataset import subset
 from ptn.training import EvaluationSpec
 from ptn.training.session import load_split
 
@@ -37,14 +36,6 @@ def svhn(tmp_path, monkeypatch):
         np.savez(tmp_path / "svhn" / f"{split}_labels.npz", **labels)
 
 
-def metrics_of(name, model, *, count=None):
-    recipe = replace(find_recipe(name), precision="fp32")
-    test = load_split(recipe.data, recipe.data.test)
-    if count is not None:
-        test = subset(test, torch.arange(count))
-    return extra_metrics(model, recipe, test, PLAIN)
-
-
 @pytest.mark.usefixtures("svhn")
 @pytest.mark.parametrize(
     ("name", "measured"),
@@ -58,23 +49,12 @@ def metrics_of(name, model, *, count=None):
 def test_accuracy_by_angle_is_measured_on_the_usual_crops(name, measured):
     classes = 8 if "minus" in name else 10
     model = create_model("resnet32", num_classes=classes, in_chans=3, image_size=32).eval()
-    metrics = metrics_of(name, model)
+    recipe = replace(find_recipe(name), precision="fp32")
+    metrics = extra_metrics(model, recipe, load_split(recipe.data, recipe.data.test), PLAIN)
     assert ("angle_accuracy" in metrics) == measured
     if measured:
         assert len(metrics["angle_accuracy"]) == len(metrics["angle_deg"]) == 24
         assert metrics["angle_count"] == math.ceil(COUNT * classes / 10 / 10)
-    assert "origin_from_middle_px" not in metrics
-
-
-@pytest.mark.usefixtures("svhn")
-def test_where_learned_origins_are(monkeypatch):
-    model = create_model("ptn_resnet32", num_classes=10, in_chans=3, image_size=32).eval()
-    assert metrics_of("svhn/ptn_resnet32/paper", model)["origin_from_middle_px"] == [0, 0]  # untrained
-    offsets = torch.tensor([[3.0, -1.0], [5.0, -1.0]], dtype=torch.float64)
-    monkeypatch.setattr("experiments.metrics.origin_offsets_px", lambda model, dataset: offsets[: len(dataset)])
-    metrics = metrics_of("svhn/ptn_resnet32/paper", model, count=2)
-    assert (metrics["origin_from_middle_px"], metrics["origin_deviation_px"]) == ([4, -1], [1, 0])
-    assert metrics_of("svhn/ptn_resnet32/paper", model, count=1)["origin_deviation_px"] == [0, 0]
 
 
 def test_origin_errors_with_and_without_clutter(monkeypatch):
