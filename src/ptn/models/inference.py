@@ -1,7 +1,6 @@
 """Copies of networks that are optimized for inference."""
 
 import copy
-from dataclasses import fields
 from itertools import repeat
 from typing import Any
 
@@ -74,12 +73,7 @@ class InferenceModel(nn.Module):
 
     def explain(self, images: Tensor) -> Explanation:
         """Logits and intermediate results."""
-        parts = [self.model.explain(part) for part in images.split(self.chunk or max(1, len(images)))]
-        values: dict[str, Any] = {}
-        for name in (field.name for field in fields(Explanation)):
-            tensors = [getattr(part, name) for part in parts]
-            values[name] = None if tensors[0] is None else torch.cat(tensors)
-        return Explanation(**values)
+        return self.model.explain(images)
 
 
 def fold_norms(model: Model) -> Model:

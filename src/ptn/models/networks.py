@@ -290,28 +290,20 @@ def polar_network(
         predictor = default_predictor(channels, (height, width), heatmap=heatmap, origin_turns=origin_turns)
     if angles is None:
         angles = 2 * height if stack == "l" else height
+    if origin_jitter_px is None:
+        origin_jitter_px = 0.0 if predictor is None else 2.0
     transformer = PolarTransformer(
         PolarGrid(angles, width if radii is None else radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
         predictor,
-        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
+        origin_jitter_px=origin_jitter_px,
         mode=mode,
         padding_mode=padding_mode,
     )
+    rows = angles if upright else None
     classifier = make_classifier(
-        stack,
-        channels,
-        config.num_classes,
-        config.image_size,
-        wrap=wrap,
-        dropout=dropout,
-        rows=angles if upright else None,
+        stack, channels, config.num_classes, config.image_size, wrap=wrap, dropout=dropout, rows=rows
     )
     return PolarNetwork((channels, height, width), classifier, transformer)
-
-
-def default_jitter(origin: Origin) -> float:
-    """Amount in pixels by which origins are moved in training."""
-    return 2.0 if origin == "learned" else 0.0
 
 
 def spatial_network(config: ModelConfig, *, stack: Stack, dropout: float = 0.0) -> SpatialNetwork:

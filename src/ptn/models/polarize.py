@@ -17,7 +17,7 @@ from ..geometry import PolarGrid
 from ..layers import PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .equivariance_check import EquivarianceCheck, measure_stride
-from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork, default_jitter
+from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
@@ -102,11 +102,11 @@ def polarize(
     layers = wrap_network(wrapped)
     if layout is None:
         layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
-    transformer = PolarTransformer(
-        PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px),
-        default_predictor(in_chans, size) if origin == "learned" else None,
-        origin_jitter_px=default_jitter(origin) if origin_jitter_px is None else origin_jitter_px,
-    )
+    grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px)
+    predictor = default_predictor(in_chans, size) if origin == "learned" else None
+    if origin_jitter_px is None:
+        origin_jitter_px = 0.0 if predictor is None else 2.0
+    transformer = PolarTransformer(grid, predictor, origin_jitter_px=origin_jitter_px)
     network = PolarizedNetwork((in_chans, *size), wrapped, transformer, layout)
     normalize_as_trained(network, backbone)
     if (architecture := _timm_architecture(backbone, in_chans)) is not None:

@@ -298,11 +298,10 @@ def _check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _default_tag(name: str) -> str:
     """The tag that `pretrained=True` selects: that of rotmnist, or the only one."""
-    members = _ENSEMBLES.get(name, (name,))
-    tags = set.intersection(*({full.partition(".")[2] for full in list_pretrained(f"{m}.*")} for m in members))
+    tags = [full.partition(".")[2] for full in list_pretrained(f"{_ENSEMBLES.get(name, (name,))[0]}.*")]
     if DEFAULT_TAG not in tags and len(tags) != 1:
-        raise InputError(f"{name} has no default weights; its tags are: {', '.join(sorted(tags)) or 'none'}")
-    return DEFAULT_TAG if DEFAULT_TAG in tags else tags.pop()
+        raise InputError(f"{name} has no default weights; its tags are: {', '.join(tags) or 'none'}")
+    return DEFAULT_TAG if DEFAULT_TAG in tags else tags[0]
 
 
 def _weights_in(folder: Path) -> Path:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import ptn
-from ptn.models import Ensemble
 
 
 @pytest.fixture
@@ -88,10 +87,3 @@ def test_a_failing_upload_or_download_is_reported_in_one_line(hub, monkeypatch):
     with pytest.raises(ptn.InputError, match="nobody/nothing") as caught:
         ptn.load_model("nobody/nothing")
     assert "\n" not in str(caught.value)
-
-
-def test_a_network_without_a_configuration_is_not_saved(tmp_path):
-    both = Ensemble([ptn.create_model("ptn_s"), ptn.create_model("ccnn_s")])
-    with pytest.raises(ptn.InputError, match="Ensemble"):
-        ptn.save_pretrained(both, tmp_path / "x")
-    assert not (tmp_path / "x").exists()

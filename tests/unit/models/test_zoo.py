@@ -36,18 +36,8 @@ def test_parameter_counts_are_those_of_the_paper(name, size, count):
         assert parameters(name.replace("ptn", other), image_size=size) == count - PREDICTOR
 
 
-def test_the_other_networks_have_about_the_size_of_the_paper():
-    assert 950_000 < parameters("cylindrical", num_classes=40, image_size=32) < 1_100_000
-    assert parameters("ccnn_3d", num_classes=40, image_size=32) == 1_002_984
-    assert parameters("cylindrical_l", num_classes=40, image_size=64, in_chans=2) == 1_295_137
-    assert 455_000 < parameters("resnet32", image_size=32, in_chans=3) < 470_000
-    assert parameters("ptn_l") < 1_000_000
-    assert parameters("stn_s") == 33_274
-    assert parameters("stn_b") == 137_302
-
-
 @pytest.mark.parametrize("name", ptn.list_models())
-def test_every_network_runs_backward_and_can_be_copied_saved_and_loaded(name, tmp_path):
+def test_every_network_runs_backward_explains_itself_and_can_be_copied_saved_and_loaded(name, tmp_path):
     settings = {"num_classes": 3, "image_size": 20, "in_chans": 2}
     model = ptn.create_model(name, **settings)
     model.classes = ("a", "b", "c")
@@ -58,7 +48,12 @@ def test_every_network_runs_backward_and_can_be_copied_saved_and_loaded(name, tm
     unused = [key for key, p in model.named_parameters() if p.grad is None or not torch.isfinite(p.grad).all()]
     assert unused == []
 
+    explanation = model.explain(images)
+    assert model.training
     expected = model.eval()(images)
+    assert torch.allclose(explanation.logits, expected, atol=1e-5)
+    has_origin = name.startswith(("ptn", "pcnn", "cylindrical"))
+    assert (explanation.polar_images is not None) == (explanation.origins is not None) == has_origin
     again = ptn.create_model(name, **settings).eval()
     again.load_state_dict(model.state_dict())
     ptn.save_weights(model, tmp_path / "weights.safetensors")
@@ -68,19 +63,6 @@ def test_every_network_runs_backward_and_can_be_copied_saved_and_loaded(name, tm
     assert loaded.config == model.config
     assert loaded.classes == ("a", "b", "c")
     assert not loaded.training
-
-
-@pytest.mark.parametrize("name", ptn.list_models())
-def test_every_network_explains_itself(name):
-    model = ptn.create_model(name, image_size=20).train()
-    images = torch.rand(2, *model.input_shape)
-    explanation = model.explain(images)
-    assert model.training
-    assert torch.allclose(explanation.logits, model.eval()(images), atol=1e-5)
-    has_origin = name.startswith(("ptn", "pcnn", "cylindrical"))
-    assert (explanation.polar_images is not None) == has_origin
-    if has_origin:
-        assert torch.allclose(explanation.origins, torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -238,12 +220,9 @@ def test_invalid_metadata_of_a_file_is_named(tmp_path, metadata, message):
         ptn.load_model(tmp_path / "w.safetensors")
 
 
-def test_a_network_is_not_saved_with_a_wrong_number_of_classes_or_into_a_file(tmp_path):
+def test_a_network_is_not_saved_with_a_wrong_number_of_classes(tmp_path):
     model = ptn.create_model("ptn_s")
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ptn.InputError, match="cannot create folder"):
-        ptn.save_weights(model, tmp_path / "file" / "w.safetensors")
     model.classes = ("cat", "dog")
     with pytest.raises(ptn.InputError, match="names of 10 classes"):
         ptn.save_weights(model, tmp_path / "w.safetensors")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert list(tmp_path.iterdir()) == []
