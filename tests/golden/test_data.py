@@ -78,7 +78,6 @@ SLOW: list[tuple[str, str, dict[str, Any]]] = [
     ("rotsvhn", "test", {"scale": [0.5, 1.0]}),
     ("rotsvhn", "test", {"seed": 1}),
     ("rotsvhn-minus", "fit", {"training_tiles": True}),
-    ("rotsvhn-minus", "valid", {"training_tiles": True, "size": 48, "scale": [0.5, 1.0]}),
     ("modelnet40", "test", {"size": 64}),
     ("modelnet40", "valid", {"size": 64}),
     ("modelnet40", "test", {"occupancy": "surface+solid", "size": 64}),
