@@ -12,8 +12,6 @@ from .networks import Model
 from .zoo import config_of, count_parameters, save_weights
 
 WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
-CARD = "README.md"
 
 
 def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = None) -> Path:
@@ -29,9 +27,9 @@ def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = N
     description: dict[str, Any] = {"library_name": "ptn", "model": asdict(config)}
     if model.classes is not None:
         description["id2label"] = dict(enumerate(model.classes))
-    write_text(folder / CONFIG, json.dumps(description, indent=2) + "\n")
-    if not (folder / CARD).exists():
-        write_text(folder / CARD, model_card(model, repo_id or folder.resolve().name))
+    write_text(folder / "config.json", json.dumps(description, indent=2) + "\n")
+    if not (card := folder / "README.md").exists():
+        write_text(card, model_card(model, repo_id or folder.resolve().name))
     return folder
 
 

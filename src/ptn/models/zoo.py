@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import build, check, check_options
-from ..errors import InputError, nothing_at, unknown_name
+from ..errors import InputError, unknown_name
 from ..files import read_tensors, save_tensors
 from . import networks
 from .networks import Ensemble, Model, ModelConfig, Network
@@ -135,8 +135,9 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
         from .export import OnnxModel
 
         return OnnxModel(path).eval()
-    if path.is_dir():
-        return _load_file(_weights_in(path))
+    if path.is_dir():  # of a run, or of save_pretrained
+        names = ("weights.safetensors", "model.safetensors")
+        path = next((path / name for name in names if (path / name).is_file()), path / names[0])
     if path.suffix == ".safetensors" or path.exists():
         return _load_file(path)
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text):
@@ -302,14 +303,6 @@ def _default_tag(name: str) -> str:
     if DEFAULT_TAG not in tags and len(tags) != 1:
         raise InputError(f"{name} has no default weights; its tags are: {', '.join(tags) or 'none'}")
     return DEFAULT_TAG if DEFAULT_TAG in tags else tags[0]
-
-
-def _weights_in(folder: Path) -> Path:
-    """The weights file in the folder of a run, or in one that `save_pretrained` wrote."""
-    for name in ("weights.safetensors", "model.safetensors"):
-        if (folder / name).is_file():
-            return folder / name
-    raise nothing_at("weights.safetensors or model.safetensors", folder)
 
 
 def _to_half(values: Tensor) -> Tensor:

@@ -239,7 +239,12 @@ def test_invalid_options_are_named(options, message):
     ("name", "options", "more", "message"),
     [
         ("vit_tiny_patch16_224", {"dynamic_img_size": True}, {}, "not equivariant"),
-        ("swin_tiny_patch4_window7_224", {"img_size": (128, 32)}, {"angles": 128}, "layer layers.0.blocks.0.attn"),
+        (
+            "swin_tiny_patch4_window7_224",
+            {"img_size": (128, 32)},
+            {"angles": 128},
+            r"layer layers.0.blocks.0 \(Swin",
+        ),
         ("mixer_s32_224", {"img_size": (128, 32)}, {"angles": 128}, "layer blocks.0.mlp_tokens.fc1"),
         ("edgenext_xx_small", {}, {}, "layer stages.1.blocks.1"),
     ],
