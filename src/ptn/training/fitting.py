@@ -89,7 +89,8 @@ def fit(
         valid_set = match_classes(_as_dataset(model, valid, "valid", train_set.classes), train_set.classes)
     options = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
     chosen = {key: value for key, value in options.items() if value is not None} | dict(settings or {})
-    recipe = _make_recipe(model, train_set, valid_set is not None, augment or {}, chosen)
+    augmentation = build(AugmentSpec, augment or {}, "augment")
+    recipe = _make_recipe(model, train_set, valid_set is not None, augmentation, chosen)
     sample = subset(train_set, torch.arange(min(2, len(train_set)))).images
     crop = recipe.augment.crop_px
     outputs = scores(model, sample[..., :crop, :crop]).shape[1]
@@ -138,11 +139,7 @@ def _is_normalized(model: Network) -> bool:
 
 
 def _make_recipe(
-    model: nn.Module,
-    train: Dataset | VoxelDataset,
-    has_valid: bool,
-    augment: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    model: nn.Module, train: Dataset | VoxelDataset, has_valid: bool, augment: AugmentSpec, settings: dict[str, Any]
 ) -> Recipe:
     for key in settings:
         if key.split(".")[0] in ("name", "data", "model", "dropout", "origin_jitter_px"):
@@ -151,8 +148,7 @@ def _make_recipe(
     name = type(model).__name__ if config is None else config.name
     data = DataSpec(train.name, valid="valid" if has_valid else None)
     voxels = isinstance(train, VoxelDataset)
-    spec = build(AugmentSpec, augment, "augment")
-    recipe = default_recipe(f"fit/{data.name}/{name}", data, name, len(train), augment=spec, voxels=voxels)
+    recipe = default_recipe(f"fit/{data.name}/{name}", data, name, len(train), augment=augment, voxels=voxels)
     return override(recipe, settings)
 
 
