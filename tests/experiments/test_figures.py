@@ -158,9 +158,15 @@ def test_sim2mnist_can_be_drawn(centered_network, digits, tmp_path):
     check_picture(tmp_path / "figure.png")
 
 
-def test_figures_by_name(experiments, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["architecture", "angles"],
+        pytest.param(["logpolar", "responses", "moving", "azimuth"], marks=pytest.mark.slow),
+    ],
+)
+def test_figures_by_name(experiments, tmp_path, monkeypatch, names):
     monkeypatch.setattr(moving, "STEPS", {"move": 2, "rotate": 2, "grow": 2})
-    names = ("logpolar", "responses", "architecture", "moving", "azimuth", "angles")
     outcome = experiments("figures", *names, "-o", tmp_path)
     paths = [tmp_path / f"{name}.{FIGURES[name][0]}" for name in names]
     assert (outcome.code, outcome.out.split()) == (0, [str(path) for path in paths])

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from experiments.markdown import refresh, render
-from experiments.published import TABLES
 from experiments.tables import build_tables, load_records
 from ptn import InputError
 
@@ -86,31 +85,6 @@ def test_ratios_are_to_the_baseline_with_the_same_recipe(make_record):
     assert ratios["ROTSVHN", "ResNet32"] == ("", "")
     assert ratios["SVHN", "PTN-ResNet32"] == ("1.25", "")
     assert ratios["ROTSVHN", "PTN-ResNet32, scale 0.6–1"] == ("", "")  # its baseline has no record
-
-
-def test_modelnet40_shows_both_accuracies(make_record):
-    metrics = {"class_accuracy": 87.0, "mesh_class_accuracy": 87.3}
-    records = [
-        make_record(
-            "modelnet40.cylindrical",
-            recipe="modelnet40/cylindrical/paper+",
-            seed=seed,
-            test_error=100 - instance,
-            metrics=metrics | {"mesh_instance_accuracy": instance + 0.2},
-        )
-        for seed, instance in enumerate((90.0, 91.0))
-    ]
-    text = table(records, "modelnet40")
-    row = cells(text, "Cylindrical Transformer")
-    assert (row["published"], row["ours, paper recipe"]) == ("89.9 / 86.5", "90.5 ± 0.7 / 87.0 ± 0.0 (n=2)")
-    assert (row["ours, modern recipe"], row["meshes only"]) == ("missing", "90.7, 87.3 / –")
-    assert cells(text, "VoxNet (quoted)")["published"] == "– / 83.0"
-
-
-def test_columns_are_aligned():
-    for name in TABLES:
-        lines = [line for line in table(load_records(), name).splitlines() if line.startswith("|")]
-        assert len({tuple(i for i, char in enumerate(line) if char == "|") for line in lines}) == 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -49,21 +49,6 @@ def test_without_records_every_row_of_ours_is_missing():
     assert find(rows, "svhn.svhn.ptn_resnet32.with_resnet32")["model"] == "ptn_resnet32+resnet32"
 
 
-def test_a_record_fills_its_own_row_and_form_only(make_record):
-    records = [
-        make_record(recipe="rotmnist/ptn_b/paper+", test_error=1.2),
-        make_record(test_error=0.9),
-        make_record("svhn.rotsvhn.resnet32", recipe="rotsvhn/resnet32/modern", test_error=8.0),
-        make_record(None, recipe="rotmnist/ptn_b/modern+", test_error=5.0),
-    ]
-    filled = {(row["id"], row["dataset"], row["recipe"]): row["mean"] for row in report(records) if row["n"]}
-    assert filled == {
-        ("rotmnist.ptn_b.plus", "rotmnist", "paper"): 1.2,
-        ("rotmnist.ptn_b.plus", "rotmnist", "modern"): 0.9,
-        ("svhn.rotsvhn.resnet32", "rotsvhn", "modern"): 8.0,
-    }
-
-
 def test_of_two_runs_with_the_same_seed_the_newest_counts(make_record):
     old = make_record(test_error=5.0, started="2025-11-15T09:30:00+00:00")
     new = make_record(test_error=1.0, started="2025-11-15T10:00:00+00:00")
