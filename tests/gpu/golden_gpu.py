@@ -119,9 +119,8 @@ def compare_geometry(ours: dict[str, Any], others: dict[str, Any]) -> float:
 
 def compare_training(ours: dict[str, Any], others: dict[str, Any]) -> float:
     norms = [relative(ours["weights"][key][1], norm, 1e-3) for key, (_, norm) in others["weights"].items()]
-    print(
-        f"  norms of weights {max(norms):.1e}, bits {'equal' if ours['sha256'] == others['sha256'] else 'different'}"
-    )
+    bits = "equal" if ours["sha256"] == others["sha256"] else "different"
+    print(f"  norms of weights {max(norms):.1e}, bits {bits}")
     return max(relative(a, b, 0.0) for a, b in zip(ours["losses"], others["losses"], strict=True))
 
 
