@@ -131,7 +131,7 @@ def test_samples_around_an_origin_that_is_not_finite_are_nan(dims, how):
     if dims == 2:
         layer = ptn.PolarTransformer(ptn.PolarGrid(16, 16), origin="learned", in_chans=1)
     else:
-        layer = ptn.CylindricalTransformer(ptn.PolarGrid(16, 16), origin="learned", in_chans=16)
+        layer = ptn.CylindricalTransformer(ptn.PolarGrid(16, 16), ptn.layers.default_predictor(16))
     layer.cuda().eval()
     images = torch.rand(2, 1, *(16,) * dims, device="cuda")
     guide = images.clone()

@@ -5,7 +5,7 @@ image. `forward` does both.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -111,12 +111,22 @@ class CylindricalTransformer(nn.Module):
     """Resamples volumes on a cylinder around a vertical axis: (N, C, X, Y, Z) -> (N, C, angles, radii, Z).
 
     A polar transformer over the z slices as channels, (N, C·Z, Y, X): all slices share one origin, the axis.
-    The arguments are those of `PolarTransformer`, with `in_chans` the number of channels times that of slices.
+    Without a predictor the axis is at the centre. The options are those of `PolarTransformer`.
     """
 
-    def __init__(self, grid: PolarGrid, predictor: OriginPredictor | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        grid: PolarGrid,
+        predictor: OriginPredictor | None = None,
+        *,
+        origin_jitter_px: float = 0.0,
+        mode: Mode = "bilinear",
+        padding_mode: PaddingMode = "zeros",
+    ) -> None:
         super().__init__()
-        self.polar = PolarTransformer(grid, predictor, **options)
+        self.polar = PolarTransformer(
+            grid, predictor, origin_jitter_px=origin_jitter_px, mode=mode, padding_mode=padding_mode
+        )
 
     def locate(self, volumes: Tensor) -> Location:
         """Returns the axis of each volume as (x, y), without jitter, and its heatmap."""
