@@ -118,7 +118,6 @@ from ptn.training.records import append_records, read_records
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
 source = read_records(folder / "source.jsonl")
-sys.stdin.readline()
 for number in range(12):
     record = replace(source[0], run=f"{name}-{number}", config={"long": "x" * 20_000})
     append_records(folder / "all.jsonl", [record])
@@ -131,9 +130,7 @@ def test_concurrent_writers_lose_and_repeat_nothing(tmp_path):
     source = numbered(10)
     append_records(tmp_path / "source.jsonl", source)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    writers = [subprocess.Popen([*command, name], stdin=subprocess.PIPE, text=True) for name in "abc"]
-    for writer in writers:
-        writer.stdin.close()  # the end of the input starts the writers together
+    writers = [subprocess.Popen([*command, name]) for name in "abc"]
     assert [writer.wait() for writer in writers] == [0] * 3
     runs = [record.run for record in read_records(tmp_path / "all.jsonl")]
     for name in "abc":
