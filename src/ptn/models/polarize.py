@@ -197,7 +197,6 @@ def is_timm(name: str) -> bool:
 
 def timm_builder(name: str) -> Callable[..., Network]:
     """The function that builds a network from a backbone of timm; its keyword options are those of the network."""
-    _find_timm(name.partition(":")[2])
     return polarize if name.startswith(PREFIX) else plain_backbone
 
 
@@ -216,17 +215,9 @@ def plain_backbone(
     return network
 
 
-def _find_timm(architecture: str) -> Any:
-    """The package timm, if it has this architecture."""
-    timm = optional_module("timm", "ptn[timm]")
-    if not timm.is_model(architecture):
-        raise InputError(f"timm has no model {architecture!r}: timm.list_models() lists all")
-    return timm
-
-
 def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str | None) -> nn.Module:
     """A network of timm; the tag "" is its default one, None new weights."""
-    timm = _find_timm(architecture)
+    timm = optional_module("timm", "ptn[timm]")
     name = f"{architecture}.{tag}" if tag else architecture
     try:
         backbone: nn.Module = timm.create_model(
