@@ -68,7 +68,7 @@ def dataset_info(name: str) -> DatasetInfo:
 
 
 _MNIST_FILES = "mnist/mnist.npz, or the four idx files in mnist/"
-_SVHN_TILES = "svhn/{train,test}.tar.gz, or the context tiles"
+_SVHN_TILES = "svhn/{train,test}.tar.gz (unpacked or not), or the context tiles"
 _SVHN_SPLITS = {"train": 73_257, "fit": 67_257, "valid": 6_000, "test": 26_032, "extra": 531_131}
 _SVHN_MINUS_SPLITS = {"train": 62_871, "fit": 57_688, "valid": 5_183, "test": 22_460, "extra": 455_093}
 
@@ -120,7 +120,8 @@ _ENTRIES = (
     _digits(
         "rotmnist",
         "MNIST digits rotated by any angle: the original files, or generated from MNIST",
-        files=f"{ROTATED_ZIP} (ptn data fetch rotmnist); otherwise {_MNIST_FILES}",
+        files=f"{ROTATED_ZIP} (ptn data fetch rotmnist), the two .amat files in it, or "
+        f"rotmnist/rotated_{{train,valid,test}}.npz; otherwise {_MNIST_FILES}",
         options=("source", "seed"),
         load=load_rotmnist,
     ),
@@ -136,8 +137,8 @@ _ENTRIES = (
     _svhn("rotsvhn", "house number digits rotated by any angle"),
     _svhn("svhn-minus", "house number digits without 6 and 9"),
     _svhn("rotsvhn-minus", "house number digits without 6 and 9, rotated by any angle"),
-    _modelnet(40, "modelnet40/ModelNet40.zip, or packed voxels"),
-    _modelnet(10, "modelnet10/ModelNet10.zip"),
+    _modelnet(40, "modelnet40/ModelNet40.zip (unpacked or not), or packed voxels"),
+    _modelnet(10, "modelnet10/ModelNet10.zip (unpacked or not)"),
     _digits(
         "quickstart",
         "5,000 MNIST digits without a download, rotated, scaled by 0.6 to 1.2, and shifted",

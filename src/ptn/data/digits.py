@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import check
+from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset
-from .mnist import MNIST_SPLITS, ROTATED_ZIP, SIDE, DigitSource, bundled_digits, load_mnist, read_rotated
-from .store import cached, find, fingerprint, missing, sha256_of_file
+from .mnist import MNIST_SPLITS, ROTATED_ZIP, SIDE, DigitSource, bundled_digits, find_rotated, load_mnist
+from .store import cached, fingerprint, missing, sha256_of_file
 
 DIGIT_NAMES = tuple("0123456789")
 Range = tuple[float, float]
@@ -144,21 +145,25 @@ def load_rotmnist(
     """Load rotated MNIST: "train" (10,000), "valid" (2,000) or "test" (50,000).
 
     Args:
-        source: "original" reads the zip of Larochelle et al. (2007), where `meta["mnist_index"]` is unknown (-1);
+        source: "original" reads the files of Larochelle et al. (2007), where `meta["mnist_index"]` is unknown (-1);
             "regenerated" rotates MNIST's digits with `seed`; "any" uses the original if it is available.
     """
-    path = None if source == "regenerated" else find(ROTATED_ZIP)
-    if path is None:
+    original = None if source == "regenerated" else find_rotated(split)
+    if original is None:
         if source == "original":
-            raise missing("rotmnist", ROTATED_ZIP)
+            raise missing("rotmnist", ROTATED_ZIP, "rotmnist/rotated_{train,valid,test}.npz")
         return load_generated("rotmnist", split, seed=seed)
-    sha256 = fingerprint(source=sha256_of_file(path), split=split)
-    rows = slice(None) if split == "test" else _rows(SPECS["rotmnist"].splits, split)
+    path, read = original
+    splits, sha256 = SPECS["rotmnist"].splits, fingerprint(source=sha256_of_file(path), split=split)
 
     def build() -> dict[str, Tensor]:
-        images, labels = read_rotated(path, split)
-        pixels = torch.from_numpy(images[rows, None]).mul(255).round().byte()
-        return {"images": pixels, "labels": torch.from_numpy(labels[rows])}
+        images, labels = read()
+        if split != "test" and len(images) == splits["train"] + splits["valid"]:  # in one .amat file
+            images, labels = images[_rows(splits, split)], labels[_rows(splits, split)]
+        if len(images) != splits[split]:
+            raise InputError(f"{path} has {len(images)} images for {split}, not {splits[split]}")
+        pixels = torch.from_numpy(images[:, None]).mul(255).round().byte()
+        return {"images": pixels, "labels": torch.from_numpy(labels)}
 
     tensors = cached(f"rotmnist-original-{split}", sha256, build)
     images, labels = tensors["images"], tensors["labels"]

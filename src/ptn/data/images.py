@@ -43,7 +43,7 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     """Read an image file: floats in [0, 1] (C, H, W), and the text entries stored in the file.
 
     Channels are gray, gray and alpha, RGB or RGBA, as in the file; palettes become RGB(A), other color spaces RGB.
-    The EXIF orientation is applied. 16-bit values are divided by 65535.
+    The EXIF orientation is applied. 16-bit values are divided by 65535; floats must be in [0, 1].
     """
     from PIL import Image, ImageOps
 
@@ -52,9 +52,11 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     with reading(path), Image.open(path) as file:
         texts = {str(key): value for key, value in file.info.items() if isinstance(value, str)}
         picture = ImageOps.exif_transpose(file)
-        if picture.mode == "F" or (picture.mode == "I" and file.format not in ("PNG", "PPM")):
+        bounded = picture.mode != "F" or np.all((np.asarray(picture) >= 0) & (np.asarray(picture) <= 1))
+        if not bounded or (picture.mode == "I" and file.format not in ("PNG", "PPM")):
             raise ValueError("the white level of 32-bit images is unknown; save it with 8 or 16 bits")
-    white = 65535 if picture.mode.startswith("I") else 255  # Pillow reads some 16-bit files with 32 bits
+    # Pillow reads some 16-bit files with 32 bits.
+    white = 1 if picture.mode == "F" else 65535 if picture.mode.startswith("I") else 255
     if white == 255 and picture.mode not in ("L", "LA", "RGB", "RGBA"):
         color = "RGBA" if picture.has_transparency_data else "RGB"
         picture = picture.convert("L" if picture.mode == "1" else color)

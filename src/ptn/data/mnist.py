@@ -5,8 +5,10 @@ import hashlib
 import importlib.util
 import struct
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +27,13 @@ _IDX_NAMES = (
     *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
+_ROTATED_AMAT = {
+    "train": "mnist_all_rotation_normalized_float_train_valid.amat",
+    "valid": "mnist_all_rotation_normalized_float_train_valid.amat",
+    "test": "mnist_all_rotation_normalized_float_test.amat",
+}
+
+FloatDigits = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 class DigitSource(NamedTuple):
@@ -93,17 +102,44 @@ def bundled_digits() -> DigitSource:
     return DigitSource(images, labels, digest.hexdigest())
 
 
-def read_rotated(path: Path, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Read the original rotated MNIST (Larochelle et al., 2007): the .amat file in the zip that has the split.
+def find_rotated(split: str) -> tuple[Path, Callable[[], FloatDigits]] | None:
+    """Find the original rotated MNIST (Larochelle et al., 2007): the file that has a split, and its reader.
 
-    Training and validation images are in one file, in this order.
+    `rotated_<split>.npz`; or the .amat files, of which one has the training and then the validation images; or the
+    zip of both. None unless the files of all splits are there.
     """
-    member = f"mnist_all_rotation_normalized_float_{'test' if split == 'test' else 'train_valid'}.amat"
-    with reading(path), zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-        return read_amat(stream)
+    npz = {name: find(f"rotmnist/rotated_{name}.npz") for name in _ROTATED_AMAT}
+    amat = {name: find(f"rotmnist/{file}") for name, file in _ROTATED_AMAT.items()}
+    if all(npz.values()) and (path := npz[split]):
+        return path, partial(_read_rotated_npz, path)
+    if all(amat.values()) and (path := amat[split]):
+        return path, partial(read_amat, path)
+    if path := find(ROTATED_ZIP):
+        return path, partial(_read_rotated_zip, path, _ROTATED_AMAT[split])
+    return None
 
 
-def read_amat(source: Path | IO[bytes]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def read_amat(source: Path | IO[bytes]) -> FloatDigits:
     """Read images (N, 28, 28) in [0, 1] and labels (N,): each line has 784 values, row by row, and the label."""
-    table = np.loadtxt(source, dtype=np.float32, ndmin=2)
-    return table[:, :-1].clip(0, 1).reshape(-1, SIDE, SIDE), table[:, -1].astype(np.int64)
+    with reading(source if isinstance(source, Path) else "the .amat file"):
+        table = np.loadtxt(source, dtype=np.float32, ndmin=2)
+        return _as_digits(table[:, :-1], table[:, -1])
+
+
+def _read_rotated_zip(path: Path, member: str) -> FloatDigits:
+    with reading(path), zipfile.ZipFile(path) as archive:
+        name = next(name for name in archive.namelist() if name.rpartition("/")[2] == member)
+        with archive.open(name) as stream:
+            return read_amat(stream)
+
+
+def _read_rotated_npz(path: Path) -> FloatDigits:
+    images, labels = read_npz(path, "x", "y")
+    with reading(path):
+        return _as_digits(images, labels)
+
+
+def _as_digits(values: NDArray[Any], labels: NDArray[Any]) -> FloatDigits:
+    if not (values.min() >= -0.001 and values.max() <= 1.001):  # rounded decimals may exceed [0, 1]
+        raise ValueError("it has values outside [0, 1]")
+    return values.astype(np.float32).clip(0, 1).reshape(len(labels), SIDE, SIDE), labels.astype(np.int64)

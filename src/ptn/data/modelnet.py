@@ -1,7 +1,7 @@
 """ModelNet40 and ModelNet10 as voxels, from packed voxels or from the official meshes.
 
 Packed voxels are `modelnet40/vox32.npz` (arrays "surf" and "solid") and `modelnet40/surf64.npz` ("surf64"). Without
-them, the meshes in the official zip are voxelized once and cached.
+them, the meshes in the official zip, or the folder that it unpacks to, are voxelized once and cached.
 ModelNet10 is read only from its own meshes: the same shapes may have other poses in ModelNet40.
 """
 
@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import InputError
 from .dataset import VoxelDataset, subset
 from .store import cached, find, fingerprint, missing, read_npz, reading, sha256_of_file
 from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, fill, parse_mesh, voxel_grids
@@ -116,14 +117,28 @@ def _load_meshes(
     classes: int, split: str, occupancy: Occupancy, size: int, progress: Progress | None
 ) -> VoxelDataset:
     name = f"ModelNet{classes}"
-    source = find(f"{name.lower()}/{name}.zip", f"{name}.zip")
+    # A class is part of the path because "ModelNet40" and "modelnet40" are the same on some file systems.
+    paths = (f"{name.lower()}/{name}.zip", f"{name}.zip", f"{name.lower()}/{name}/bathtub", f"{name}/bathtub")
+    source = find(*paths)
     if source is None:
-        raise missing(name.lower(), f"{name.lower()}/{name}.zip")
-    with reading(source), zipfile.ZipFile(source) as archive:
-        members = {info.filename: (info.file_size, info.CRC) for info in archive.infolist()}
+        raise missing(name.lower(), paths[0])
+    if source.is_dir():
+        source = source.parent
+        stats = {f"{name}/{path.relative_to(source).as_posix()}": path.stat() for path in source.glob("*/*/*.off")}
+        members = {member: (stat.st_size, stat.st_mtime_ns) for member, stat in stats.items()}
+    else:
+        with reading(source), zipfile.ZipFile(source) as archive:
+            members = {info.filename: (info.file_size, info.CRC) for info in archive.infolist()}
     pattern = re.compile(rf"{name}/([^/]+)/{split}/([^/.]+)\.off")
     shapes = {member: match for member in sorted(members) if (match := pattern.fullmatch(member))}
     class_names = tuple(sorted({match[1] for match in shapes.values()}))
+    splits = SPLITS[classes]
+    expected = splits["test"] if split == "test" else splits["train"] + splits["valid"]
+    if (len(shapes), len(class_names)) != (expected, classes):
+        raise InputError(
+            f"{source} is incomplete: it has {len(shapes)} {split} shapes of {len(class_names)} classes, "
+            f"not {expected} of {classes}"
+        )
     parameters = {"shapes": [[shape, *members[shape]] for shape in shapes], "voxelizer": VOXELIZER_VERSION}
     build = partial(_map, partial(_voxelize_member, source), list(shapes), progress)
     grids = cached(f"{name.lower()}-{split}", fingerprint(**parameters), build)
@@ -140,7 +155,9 @@ def _load_meshes(
 
 def _voxelize_member(source: Path, member: str) -> Packed:
     with reading(f"{source}:{member}"):
-        grids = voxel_grids(*parse_mesh(_open_archive(source).read(member), ".off"))
+        unpacked = source.is_dir()
+        data = (source.parent / member).read_bytes() if unpacked else _open_archive(source).read(member)
+        grids = voxel_grids(*parse_mesh(data, ".off"))
     return {key: np.packbits(grid) for key, grid in grids.items()}
 
 

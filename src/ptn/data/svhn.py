@@ -3,7 +3,7 @@
 Sources, under `svhn/` in a data folder, here for the split "train":
 
 - `train_32x32.mat`: the official crops, for upright sets only, because they lack the surroundings of the digits.
-- `train.tar.gz`: the official full numbers, photos and boxes.
+- `train/digitStruct.mat` and its photos, or `train.tar.gz` with both: the official full numbers.
 - `train_00.jpg` … and `train_labels.npz`: 48×48 tiles cut from the full numbers.
 
 Upright sets use the first source that exists, rotated sets the first of the last two. The central 32×32 of a tile
@@ -123,6 +123,11 @@ def _find_source(split: str, *, with_context: bool) -> tuple[str, str, Callable[
     crops = find(f"svhn/{split}_32x32.mat")
     if crops and not with_context:
         return "official crops", sha256_of_file(crops), partial(read_crops, crops)
+    if boxes := find(f"svhn/{split}/digitStruct.mat"):
+        photos = sorted(boxes.parent.glob("*.png"))
+        hashes = fingerprint(files=[sha256_of_file(path) for path in (boxes, *photos)])
+        digest = fingerprint(names=[path.name for path in photos], files=hashes)
+        return "full numbers", digest, partial(read_photos, boxes.parent)
     if archive := find(f"svhn/{split}.tar.gz"):
         return "full numbers", sha256_of_file(archive), partial(read_archive, archive)
     if labels := find(f"svhn/{split}_labels.npz"):
@@ -190,10 +195,10 @@ def read_archive(archive: Path) -> Tensors:
     with reading(archive), TemporaryDirectory(prefix="ptn-") as folder:
         with tarfile.open(archive) as file:
             file.extractall(folder, filter="data")  # refuses members that would land outside the folder
-        return _cut_all(next(Path(folder).iterdir()))
+        return read_photos(next(Path(folder).iterdir()))
 
 
-def _cut_all(folder: Path) -> Tensors:
+def read_photos(folder: Path) -> Tensors:
     """Cut the tiles of the photos in a folder, with the boxes of its `digitStruct.mat`."""
     names, tables = read_digit_struct(folder / "digitStruct.mat")
 

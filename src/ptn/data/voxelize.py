@@ -128,16 +128,16 @@ def _repeat(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def parse_mesh(data: bytes, suffix: str) -> Mesh:
-    """Parse the content of a mesh file of the format `suffix`, one of `MESH_SUFFIXES`. Quads become triangles."""
-    if suffix == ".off" and (mesh := _parse_off(data)) is not None:
-        return mesh
+    """Parse the content of a mesh file; `suffix` is one of `MESH_SUFFIXES`. Polygons become triangles."""
+    if suffix == ".off":
+        return _parse_off(data)
     mesh = optional_module("trimesh").load(BytesIO(data), file_type=suffix[1:], force="mesh", process=False)
     return np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces, np.int64)
 
 
-def _parse_off(data: bytes) -> Mesh | None:
-    """Parse an OFF file of triangles; None if it has colors or quads. trimesh does not notice truncated files."""
-    text = re.sub(rb"#[^\n]*", b"", data)
+def _parse_off(data: bytes) -> Mesh:
+    """Parse an OFF file. trimesh does not notice truncated files and fails for polygons of five vertices."""
+    text = re.sub(rb"#[^\n]*", b"", data.replace(b"\r", b"\n"))
     header = re.match(rb"\s*[CN]*OFF\s*(\d+)\s+(\d+)\b[^\n]*", text)  # ModelNet has headers such as "OFF490 518 0"
     if header is None:
         raise ValueError("it does not begin with OFF and the numbers of vertices and faces")
@@ -146,9 +146,15 @@ def _parse_off(data: bytes) -> Mesh | None:
     faces = numbers[3 * vertex_count :]
     if faces.size < 4 * face_count:
         raise ValueError("it is truncated")
-    if faces.size > 4 * face_count or (faces[::4] != 3).any():
-        return None
-    return numbers[: 3 * vertex_count].reshape(-1, 3), faces.reshape(-1, 4)[:, 1:].astype(np.int64)
+    if faces.size == 4 * face_count and (faces[::4] == 3).all():  # only triangles: many times faster than by lines
+        return numbers[: 3 * vertex_count].reshape(-1, 3), faces.reshape(-1, 4)[:, 1:].astype(np.int64)
+    lines = [line.split() for line in text[header.end() :].split(b"\n") if line.strip()]
+    vertices = np.array([line[:3] for line in lines[:vertex_count]], dtype=np.float64)
+    triangles = []
+    for line in lines[vertex_count : vertex_count + face_count]:
+        polygon = [int(line[index]) for index in range(1, int(line[0]) + 1)]
+        triangles += [(polygon[0], *polygon[index : index + 2]) for index in range(1, len(polygon) - 1)]
+    return vertices, np.array(triangles, dtype=np.int64)
 
 
 def read_voxels(path: Path, *, size: int, occupancy: Occupancy) -> Tensor:

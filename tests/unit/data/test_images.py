@@ -26,7 +26,12 @@ def test_16_bit_values_are_divided_by_65535(tmp_path, suffix):
     torch.testing.assert_close(image, torch.from_numpy(values / np.float32(65535))[None])
 
 
-@pytest.mark.parametrize("values", [[0.0, 1.0], [0, 65_536], [0, 255]])
+def test_floats_are_kept(tmp_path):
+    values = np.array([[0.0, 0.25, 1.0]], dtype=np.float32)
+    assert np.array_equal(read_image(saved(tmp_path, values))[0][0], values)
+
+
+@pytest.mark.parametrize("values", [[0.0, 255.0], [-0.1, 1.0], [np.nan, 1.0], [0, 255]])
 def test_32_bit_values_without_a_known_white_are_refused(tmp_path, values):
     kind = np.float32 if isinstance(values[0], float) else np.int32
     path = saved(tmp_path, np.array([values], dtype=kind))

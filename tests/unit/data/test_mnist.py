@@ -128,8 +128,21 @@ def rotated(store, monkeypatch):
     return path
 
 
-@pytest.mark.usefixtures("rotated")
-def test_the_original_files_are_read_split_by_split():
+def unpack(path):
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(path.parent)
+    path.unlink()
+
+
+def convert(path):
+    for split, rows in ROWS.items():
+        np.savez(path.parent / f"rotated_{split}.npz", x=(IMAGES[rows] / 255).astype(np.float32), y=LABELS[rows])
+    path.unlink()
+
+
+@pytest.mark.parametrize("change", [lambda path: None, unpack, convert], ids=["zip", "amat", "npz"])
+def test_the_original_files_are_read_split_by_split(rotated, change):
+    change(rotated)
     loaded = {split: load_rotmnist(split) for split in SPLITS}
     for split, dataset in loaded.items():
         assert dataset.meta["source"] == "original"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ptn.data import modelnet
 from ptn.data.modelnet import load_modelnet, validation_mask
 from ptn.data.voxelize import parse_mesh, voxelize
 from ptn.errors import InputError
@@ -31,6 +32,12 @@ def members():
         for number in numbers
     ]
     return {name: tetrahedron(seed) for seed, name in enumerate(names)}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """ModelNet10 is complete with 20 and 10 shapes."""
+    monkeypatch.setattr(modelnet, "SPLITS", {10: {"train": 18, "valid": 2, "test": 10}})
 
 
 def write_zip(store, members):
@@ -76,6 +83,23 @@ def test_a_bad_mesh_and_a_truncated_zip_are_named_and_nothing_is_cached(store, m
     with pytest.raises(InputError, match=f"cannot read {path}"):
         load_modelnet("train", classes=10)
     assert sorted(store.cache.rglob("*")) == files
+
+
+def test_an_unpacked_folder_gives_the_voxels_of_the_zip(store, members):
+    path = write_zip(store, members)
+    zipped = load_modelnet("train", classes=10)
+    for name, text in members.items():
+        (store.data / "ModelNet10" / name).parent.mkdir(parents=True, exist_ok=True)
+        (store.data / "ModelNet10" / name).write_text(text)
+    path.unlink()
+    unpacked = load_modelnet("train", classes=10)
+    assert torch.equal(zipped.packed, unpacked.packed)
+    assert zipped.meta["shape_names"] == unpacked.meta["shape_names"]
+    (store.data / "ModelNet10" / "bed/train/bed_0001.off").write_text(tetrahedron(99))
+    assert load_modelnet("train", classes=10).meta["sha256"] != unpacked.meta["sha256"]
+    (store.data / "ModelNet10" / "bed/train/bed_0001.off").unlink()
+    with pytest.raises(InputError, match="19 train shapes of 10 classes, not 20 of 10"):
+        load_modelnet("train", classes=10)
 
 
 def load_hash(store, members):

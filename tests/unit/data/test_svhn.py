@@ -200,6 +200,11 @@ def test_tiles_are_cut_from_the_photos_of_an_archive(store, tmp_path, write_digi
     assert data.meta["frac_outside"].tolist() == pytest.approx([0, 0, 1 - (40 / 48) ** 2])
     # A box 32 high is cut pixel by pixel: (33, 17) in the file is column 32, row 16.
     assert np.array_equal(data.images[0, :, 8:40, 8:40].numpy(), photo[16:48, 24:56].transpose(2, 0, 1))
+    (tmp_path / "train").rename(store.data / "svhn" / "train")
+    unpacked = load_svhn("train", size=48)
+    assert torch.equal(unpacked.images, data.images)
+    Image.fromarray(photo[::-1].copy()).save(store.data / "svhn" / "train" / "1.png")
+    assert load_svhn("train", size=48).meta["sha256"] != unpacked.meta["sha256"]
 
 
 def test_a_bad_archive_and_a_missing_photo_are_named(store, tmp_path, write_digit_struct):

@@ -157,10 +157,11 @@ def test_every_form_of_an_off_file_is_the_same_mesh(text):
     assert vertices[faces].tolist() == np.array(VERTICES)[FACES].tolist()
 
 
-def test_a_quad_becomes_two_triangles_that_cover_it():
-    vertices, faces = parse_mesh(b"OFF\n4 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n4 0 1 2 3\n", ".off")
+def test_polygons_become_triangles_that_cover_them():
+    text = b"OFF\n5 2 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n-1 0.5 0\n4 0 1 2 3\n5 0 1 2 3 4\n"
+    vertices, faces = parse_mesh(text, ".off")
     a, b, c = vertices[faces].transpose(1, 0, 2)
-    assert np.linalg.norm(np.cross(b - a, c - a), axis=1).tolist() == [1, 1]  # twice the area
+    assert np.linalg.norm(np.cross(b - a, c - a), axis=1).sum() / 2 == pytest.approx(1 + 1.5)
 
 
 @pytest.mark.parametrize(
