@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import ptn
-from ptn.cli.options import DeviceOption, show_progress
+from ptn.cli.options import DeviceOption
 from ptn.device import choose_device
 from ptn.errors import InputError
 from ptn.evaluation import evaluate, match_classes
@@ -117,8 +117,7 @@ def _test(path: Path, metadata: Mapping[str, Any], device: str) -> float:
     model = ptn.load_model(path)
     test = ptn.load_dataset(metadata["dataset"], "test", **metadata.get("dataset_options", {}))
     test = match_classes(test, model.classes or test.classes)
-    with show_progress(f"testing {model.config.name}") as progress:
-        error = evaluate(model, test, device=choose_device(device), progress=progress).error
+    error = evaluate(model, test, device=choose_device(device)).error
     expected = float(metadata["test_error"])
     if abs(error - expected) > TOLERANCE:
         raise InputError(f"the error is {error:.2f}% with weights in float16, but {expected:.2f}% in its record")

@@ -20,7 +20,6 @@ def show(
 ) -> None:
     """Shows an image (H, W), (1, H, W) or (3, H, W), uint8 or floats in [0, 1], without ticks."""
     values = image.float() / 255 if image.dtype == torch.uint8 else image
-    values = values[0] if values.dim() == 3 and len(values) == 1 else values
     values = values.permute(1, 2, 0).clamp(0, 1) if values.dim() == 3 else values
     axes.imshow(values.numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1])
     axes.set_title(title, fontsize=9)

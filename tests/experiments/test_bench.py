@@ -99,7 +99,7 @@ def test_inference_and_epochs_of_fleets_and_voxels_are_timed(bench):
         "ONNX Runtime",
     }
     bench.rows.clear()
-    suites.fleet(bench, epochs=1, fleets=(2,), precisions=("fp32",), data=suites.random_digits(400))
+    suites.fleet(bench, epochs=1, fleets=(1,), precisions=("fp32",), data=suites.random_digits(200))
     suites.voxels(bench, epochs=1, data=suites.random_voxels(32))
     names = [row.name.split(", ")[0] for row in bench.rows]
     assert names == ["PTN-B", "cylindrical", "cylindrical_l"]
