@@ -1,5 +1,7 @@
 """`ptn.fit`: any model, data of any kind, the same trainer."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
@@ -126,6 +128,7 @@ def test_the_normalization_of_a_model_and_global_settings_of_torch_are_kept(mode
         (lambda d: (d.images[:, 0], d.labels), {}, r"shape \(N, C, H, W\)"),
         (lambda d: (d.images, d.labels + 9), {}, "labels"),
         (lambda d: (d.images, d.labels[:-1]), {}, "labels"),
+        (lambda d: replace(d, classes=(*d.classes, "ten")), {}, "num_classes=11"),
         (lambda d: d, {"augment": {"rotation": 3}}, "did you mean 'rotation_deg'"),
         (lambda d: d, {"settings": {"dropout": 0.3}}, "not a setting of fit"),
     ],
@@ -133,8 +136,3 @@ def test_the_normalization_of_a_model_and_global_settings_of_torch_are_kept(mode
 def test_bad_input_is_named(model, digits, data, options, message):
     with pytest.raises(ptn.InputError, match=message):
         fit(model, data(digits.train), **options)
-
-
-def test_a_model_with_other_classes_than_the_data_is_refused(digits):
-    with pytest.raises(ptn.InputError, match="num_classes=10"):
-        fit(ptn.create_model("ptn_s", image_size=20, num_classes=3), digits.train)

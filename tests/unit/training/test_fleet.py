@@ -33,13 +33,6 @@ def side_by_side(monkeypatch):
     monkeypatch.setattr("ptn.training.fleet._Fleet._has_room", lambda fleet: len(fleet.active) < 2)
 
 
-def test_a_run_is_created_when_there_is_room_for_it(recipe, digits):
-    created, ended = [], []
-    runs = factories(recipe, digits, 2, created)
-    train_fleet(runs, on_done=lambda run: ended.append((run.recipe.seed, list(created))))
-    assert ended == [(0, [0]), (1, [0, 1])]
-
-
 def test_interleaved_runs_share_the_time(recipe, digits, side_by_side):
     created, ended = [], []
     runs = factories(recipe, digits, 3, created)

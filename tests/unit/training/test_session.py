@@ -92,39 +92,12 @@ def test_a_finished_run_is_neither_repeated_nor_overwritten(finished, tmp_path):
     assert read_records(tmp_path / "all.jsonl") == read_records(path)
 
 
-def test_fresh_starts_over_once_all_models_can_be_built(finished, tmp_path):
-    recipe, path = finished
-    before = path.read_bytes()
-    broken = override(recipe, {"model.options.heatmap": "sharp"})
-    with pytest.raises(InputError, match="heatmap"):
-        train([broken], tmp_path / "runs", fresh=True)
-    assert path.read_bytes() == before
-    assert len(train([recipe], tmp_path / "runs", fresh=True).done) == 1
-
-
 @pytest.mark.parametrize("length", [0, 40])
 def test_a_truncated_result_is_written_again(finished, tmp_path, length):
     recipe, path = finished
     path.write_bytes(path.read_bytes()[:length])
     train([recipe], tmp_path / "runs", resume=True)
     assert [record.status for record in read_records(path)] == ["done"]
-
-
-def test_an_interrupted_session_resumes(requested, quick, tmp_path):
-    outcome = train([quick], tmp_path, budget_seconds=0)
-    assert outcome.reason is not None
-    assert [path.name for path in run_folder(quick, tmp_path).iterdir()] == ["checkpoint.safetensors"]
-    with pytest.raises(InputError, match="continue it with --resume"):
-        train([quick], tmp_path)
-    assert len(train([quick], tmp_path, resume=True).done) == 1
-
-
-def test_a_failed_run_is_recorded_with_its_reason(requested, quick, tmp_path):
-    diverging = override(quick, {"optimizer.kind": "sgd", "optimizer.lr": 1e30})
-    outcome = train([diverging], tmp_path)
-    (record,) = read_records(tmp_path / "records.jsonl")
-    assert (record.status, record.test_error) == ("failed", None)
-    assert record.metrics == {"reason": outcome.failed[0][1]}
 
 
 def test_recipes_that_cannot_be_trained_together_are_refused(quick, tmp_path):
