@@ -12,6 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..device import placement
+from ..errors import InputError
 from ..layers import ConvBlock, ResidualBlock
 from .networks import Ensemble, Explanation, Model, Network
 
@@ -57,7 +58,9 @@ class InferenceModel(nn.Module):
         self.train(False)
 
     def train(self, mode: bool = True) -> "InferenceModel":
-        """Do nothing: the model stays in evaluation mode."""
+        """Raise `InputError` unless `mode` is False."""
+        if mode:
+            raise InputError("a model for inference cannot be trained: train the network it was copied from")
         return super().train(False)
 
     @torch.no_grad()

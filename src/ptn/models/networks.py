@@ -114,6 +114,11 @@ class Network(nn.Module, ABC):
         self.check(images)
         return self.classifier(self.classifier_input(images))
 
+    def forward_features(self, images: Tensor, **options: Any) -> Tensor:
+        """The last feature maps (N, C, h, w); options are those of `forward`."""
+        self.check(images)
+        return self.read(self.classifier_input(images, **options))[0]
+
     def explain(self, images: Tensor) -> Explanation:
         """Logits and intermediate results, in evaluation mode and without gradients."""
         self.check(images)
@@ -306,7 +311,14 @@ def polar_network(
     return PolarNetwork((channels, height, width), classifier, transformer)
 
 
-def spatial_network(config: ModelConfig, *, stack: Stack, dropout: float = 0.0) -> SpatialNetwork:
+def spatial_network(
+    config: ModelConfig,
+    *,
+    stack: Stack,
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
+    dropout: float = 0.0,
+) -> SpatialNetwork:
     """Spatial transformer network over SIM(2). Its localizer has four blocks of stride 2 and 20 hidden units."""
     channels, (height, width) = config.in_chans, config.image_size
     blocks = [ConvBlock(c, 20, stride=2) for c in (channels, 20, 20, 20)]
@@ -316,7 +328,8 @@ def spatial_network(config: ModelConfig, *, stack: Stack, dropout: float = 0.0) 
     nn.init.zeros_(pose.bias)
     localizer = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
     classifier = make_classifier(stack, channels, config.num_classes, (height, width), dropout=dropout)
-    return SpatialNetwork((channels, height, width), classifier, SpatialTransformer(localizer))
+    transformer = SpatialTransformer(localizer, mode=mode, padding_mode=padding_mode)
+    return SpatialNetwork((channels, height, width), classifier, transformer)
 
 
 def cylindrical_network(

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ..config import check
 from ..device import placement
 from ..errors import InputError, check_choice, first_line, optional_module
-from ..geometry import PolarGrid
-from ..layers import PolarTransformer, default_predictor
+from ..geometry import Law, Mode, PaddingMode, PolarGrid
+from ..layers import HeatmapActivation, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .equivariance_check import EquivarianceCheck, measure_stride
 from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork
@@ -69,7 +69,12 @@ def polarize(
     angles: int | None = None,
     radii: int | None = None,
     r_min_px: float = 1.0,
+    r_max_px: float | None = None,
+    law: Law = "log",
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
     origin: Origin = "learned",
+    heatmap: HeatmapActivation = "softplus",
     origin_jitter_px: float | None = None,
     layout: Layout | None = None,
 ) -> PolarizedNetwork:
@@ -89,24 +94,26 @@ def polarize(
         angles: Rows of the polar image: a multiple of the stride s of the backbone along the angle, at least 2s. By
             default the height of the image rounded up to a multiple of 4s, so that rotations by 90° are exact.
         radii: Columns of the polar image, by default the width of the image.
-        r_min_px: Radius of the first column.
+        r_min_px, r_max_px, law: As in `PolarGrid`; `mode` and `padding_mode` as in `polar_sample`.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
-    options: dict[str, Any] = {"angles": angles, "radii": radii, "r_min_px": r_min_px}
-    options |= {"origin": origin, "origin_jitter_px": origin_jitter_px}
+    not_options = ("backbone", "image_size", "in_chans", "layout")
+    options = {name: value for name, value in locals().items() if name not in not_options}
     check_choice("origin", origin, ("learned", "center"))
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
         layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
-    grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px)
-    predictor = default_predictor(in_chans, size) if origin == "learned" else None
+    grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
+    predictor = default_predictor(in_chans, size, heatmap=heatmap) if origin == "learned" else None
     if origin_jitter_px is None:
         origin_jitter_px = 0.0 if predictor is None else 2.0
-    transformer = PolarTransformer(grid, predictor, origin_jitter_px=origin_jitter_px)
+    transformer = PolarTransformer(
+        grid, predictor, origin_jitter_px=origin_jitter_px, mode=mode, padding_mode=padding_mode
+    )
     network = PolarizedNetwork((in_chans, *size), wrapped, transformer, layout)
     normalize_as_trained(network, backbone)
     if (architecture := _timm_architecture(backbone, in_chans)) is not None:
@@ -217,7 +224,8 @@ def plain_backbone(
 
 def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str | None) -> nn.Module:
     """A network of timm; the tag "" is its default one, None new weights."""
-    timm = optional_module("timm", "ptn[timm]")
+    # without the version pip would replace torch to fit the newest torchvision
+    timm = optional_module("timm", f"ptn[timm]' 'torch=={torch.__version__.partition('+')[0]}")
     name = f"{architecture}.{tag}" if tag else architecture
     try:
         backbone: nn.Module = timm.create_model(

@@ -50,6 +50,8 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
 _ENSEMBLES: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}
 # metadata of a member that do not hold for its ensemble
 _OF_ONE_RUN = ("recipe", "seed", "test_error")
+# names of arguments in other libraries
+_OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans"}
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -294,6 +296,9 @@ def _builder(name: str) -> Callable[..., Network]:
 
 def _check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a network, checked and converted by the type hints of its builder."""
+    for other, ours in _OTHER_NAMES.items():
+        if other in options:
+            raise InputError(f"unknown option of {name} {other!r}: use {ours}")
     return check_options(_builder(name), options, list_options(name), f"option of {name}")
 
 
