@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import InputError
-from . import data, evaluate, models, quickstart, train
+from . import data, evaluate, models, train
 from .options import warn
 
 # The base of typer's usage errors: click's own class or, in later versions, a copy of it.
@@ -48,7 +48,7 @@ def _root(
 
 
 for command in (
-    *(quickstart.quickstart, train.train, evaluate.evaluate, evaluate.predict, evaluate.audit),
+    *(train.quickstart, train.train, evaluate.evaluate, evaluate.predict, evaluate.audit),
     *(models.export, data.polar, models.models, models.demo),
 ):
     app.command()(command)

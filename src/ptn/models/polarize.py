@@ -99,8 +99,9 @@ def polarize(
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
-    not_options = ("backbone", "image_size", "in_chans", "layout")
-    options = {name: value for name, value in locals().items() if name not in not_options}
+    options = dict(locals())
+    for name in ("backbone", "image_size", "in_chans", "layout"):
+        del options[name]
     check_choice("origin", origin, ("learned", "center"))
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     wrapped = copy.deepcopy(backbone)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ptn
-from ptn.cli.quickstart import stays_inside
+from ptn.cli.train import stays_inside
 from ptn.data import catalog, load_dataset
 from ptn.data.dataset import subset
 from ptn.training import read_records
