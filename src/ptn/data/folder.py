@@ -45,7 +45,8 @@ def load_folder(
         image_size: height and width of the images, or one number for both.
         channels: 1 for gray, 3 for color; None for color if any image of any split has it.
         fit: "resize" changes the aspect ratio; "pad" keeps it and adds black borders.
-        valid_fraction, test_fraction: shares of the training images for splits that have no folder.
+        valid_fraction: share of the training images if there is no folder "valid".
+        test_fraction: share of the training images if there is no folder "test".
         seed: seed of that choice.
 
     `meta` has "files" and "skipped" (paths relative to `root`), "source" and "sha256".

@@ -94,7 +94,8 @@ def polarize(
         angles: Rows of the polar image: a multiple of the stride s of the backbone along the angle, at least 2s. By
             default the height of the image rounded up to a multiple of 4s, so that rotations by 90° are exact.
         radii: Columns of the polar image, by default the width of the image.
-        r_min_px, r_max_px, law: As in `PolarGrid`; `mode` and `padding_mode` as in `polar_sample`.
+        r_min_px: As in `PolarGrid`, like `r_max_px` and `law`.
+        mode: As in `polar_sample`, like `padding_mode`.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
