@@ -78,7 +78,7 @@ def export(
         raise InputError(f"{weights} is an ONNX file already: export its .safetensors file")
     images = None
     if dataset is not None or folder is not None:
-        images = load_data(model, weights, dataset, folder, "test").images[: max(BATCHES)]
+        images = load_data(model, weights, dataset, folder, "test", labelled=False).images[: max(BATCHES)]
         images = images.float() / 255 if images.dim() == 4 else images.float()
     difference = export_model(model, path, images=images, tolerance=tolerance)
     facts = {

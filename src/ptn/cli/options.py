@@ -96,9 +96,9 @@ def load_split(name: str, split: str, title: str = "loading", **options: Any) ->
 
 
 def load_data(
-    model: Any, weights: str, dataset: str | None, folder: Path | None, split: str
+    model: Any, weights: str, dataset: str | None, folder: Path | None, split: str, *, labelled: bool = True
 ) -> "Dataset | VoxelDataset":
-    """Returns the requested data set or folder, by default the training data, with the labels of the model."""
+    """Returns the requested data set or folder, by default the training data; `labelled` as the model's classes."""
     from ..evaluation import class_names, match_classes
 
     if folder is not None and dataset is not None:
@@ -112,6 +112,8 @@ def load_data(
         data = _load_parts(model, weights, folder or options.get("root"), options, split)
     else:
         data = load_split(name, split, **(options if name == trained_on else {}))
+    if not labelled:
+        return data
     if model.classes is not None:
         return match_classes(data, model.classes)
     if len(class_names(model)) != len(data.classes):

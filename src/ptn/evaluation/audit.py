@@ -185,6 +185,8 @@ def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
 def _name(model: Any) -> str:
     if isinstance(model, str | Path):
         return str(model)
+    if isinstance(model, OnnxModel):
+        return str(model.path)
     return model.config.name if hasattr(model, "config") else getattr(model, "__name__", type(model).__name__)
 
 

@@ -90,8 +90,10 @@ def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None
     check("origins", origins, origins in (1, 5), "1 or 5")
     network = model.model if isinstance(model, InferenceModel) else model
     if origins > 1 and not isinstance(network, PolarNetwork):
-        name = getattr(getattr(network, "config", None), "name", type(network).__name__)
-        raise InputError(f"origins=5 needs a network with a polar transformer, which {name} does not have")
+        name = getattr(
+            getattr(network, "_config", None) or getattr(network, "config", None), "name", "this network"
+        )
+        raise InputError(f"origins=5 needs a network with a polar transformer, not exported; {name} has none")
 
 
 def describe_tta(rotations: int, origins: int) -> str:
@@ -128,6 +130,12 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
         options: for a model, those of `ptn.evaluation.scores`: batch, rotations and origins (test-time
             augmentation), device, precision, progress.
     """
+    if not isinstance(dataset, Dataset | VoxelDataset):
+        raise InputError(
+            f"evaluate takes a data set, as of load_dataset or load_folder; got {type(dataset).__name__}"
+        )
+    if not isinstance(model_or_scores, nn.Module | Tensor):
+        raise InputError(f"evaluate takes a network or a tensor of scores; got {model_or_scores!r}: use load_model")
     if isinstance(model_or_scores, nn.Module):
         results = scores(model_or_scores, dataset, **options)
     elif options:

@@ -16,6 +16,7 @@ from ..data.voxelize import SIZES, read_voxels
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError
 from ..models import load_model, prepare_for_inference
+from ..models.networks import inferring
 from .classify import check_finite, to_float
 
 if TYPE_CHECKING:
@@ -125,8 +126,16 @@ def predict_each(
 
 def class_names(model: nn.Module) -> tuple[str, ...]:
     """Returns the names of the classes of a model, or their indices."""
-    config: Any = model.config
-    return getattr(model, "classes", None) or tuple(map(str, range(config.num_classes)))
+    if classes := getattr(model, "classes", None):
+        return tuple(classes)
+    config: Any = getattr(model, "config", None)
+    if config is None:  # a backbone of another package
+        device, dtype = placement(model)
+        with inferring(model):
+            count = model(torch.zeros(1, *_input_shape(model), device=device, dtype=dtype)).shape[1]
+    else:
+        count = config.num_classes
+    return tuple(map(str, range(count)))
 
 
 def _input_shape(model: nn.Module) -> tuple[int, ...]:
@@ -174,6 +183,8 @@ def _to_tensor(source: Any) -> Tensor:
             picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
         source = np.asarray(picture)
     if isinstance(source, np.ndarray):
+        if source.dtype == np.uint16:
+            source = source.astype(np.float32) / 65535
         source = torch.from_numpy(source.copy())
         source = source[None] if source.dim() == 2 else source.movedim(-1, 0)
     if not isinstance(source, Tensor) or source.dim() != 3 or len(source) > 4:
@@ -182,7 +193,8 @@ def _to_tensor(source: Any) -> Tensor:
     if source.dtype == torch.uint8:
         return source.float() / 255
     if not source.is_floating_point() or not (source.min() >= 0 and source.max() <= 1):
-        raise InputError(f"images must be uint8 or floats in [0, 1]; got {source.dtype}")
+        values = f"{source.dtype} from {source.min():g} to {source.max():g}"
+        raise InputError(f"images must be uint8, or floats in [0, 1] that are not normalized; got {values}")
     return source.float()
 
 

@@ -111,6 +111,7 @@ def polar_unsample(
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
+    check_size(size)
     dtype = coordinate_dtype(polar)
     height, width = size
     x = torch.arange(width, dtype=dtype, device=polar.device)
@@ -167,8 +168,15 @@ def _sample(
     backend: Backend,
 ) -> Tensor:
     check_options(mode, padding_mode)
+    if not isinstance(grid, PolarGrid):
+        raise InputError(f"grid must be a PolarGrid; got {grid!r}")
     _check_origin(origin, images)
     check_range(images)
+    for name, value in (("phase", phase), ("dilation", dilation)):
+        if isinstance(value, Tensor) and value.dim() and tuple(value.shape) != (images.shape[0],):
+            raise InputError(
+                f"{name} must be a number or have shape ({images.shape[0]},); got {tuple(value.shape)}"
+            )
     minimum = 2**24
     if torch.is_grad_enabled() and (images.requires_grad or origin.requires_grad):
         minimum = 2**26 if images.requires_grad else 2**28
@@ -390,6 +398,12 @@ def check_options(mode: str, padding_mode: str) -> None:
     check_choice("padding_mode", padding_mode, PADDING_MODES)
 
 
+def check_size(size: object) -> None:
+    """Raise InputError unless `size` is (height, width) in positive integers."""
+    if not (isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
+        raise InputError(f"size must be (height, width) in integers; got {size!r}")
+
+
 def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
     """Raise InputError unless `images` is a floating-point tensor with the axes of `layout`, none but N empty."""
     if not isinstance(images, Tensor):
@@ -422,5 +436,5 @@ def _check_origin(origin: Tensor, images: Tensor) -> None:
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
-    if values_known(origin) and bool((origin.detach().abs() > 2).any()):
+    if values_known(origin) and bool((origin.isfinite() & (origin.detach().abs() > 2)).any()):
         raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")

@@ -15,6 +15,7 @@ from .sample import (
     PaddingMode,
     check_images,
     check_options,
+    check_size,
     coordinate_dtype,
     fold_slices,
     interpolate,
@@ -110,6 +111,7 @@ def similarity_warp(
         raise InputError("scale must not be 0")
     height, width = (images.shape[3], images.shape[2]) if volumes else (images.shape[2], images.shape[3])
     size = size or (height, width)
+    check_size(size)
     if uses_triton(backend, images, size, 0):
         from . import triton_ops
 
@@ -136,6 +138,11 @@ def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *sha
     """Return `value`, one for all or one for each of `images`, as a tensor (N, *shape)."""
     count, dtype, device = images.shape[0], coordinate_dtype(images), images.device
     if isinstance(value, Tensor):
+        # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
+        if value.shape != (shape if value.dim() == len(shape) else (count, *shape)):
+            raise InputError(
+                f"a field of a Similarity has shape {shape} or {(count, *shape)}; got {tuple(value.shape)}"
+            )
         return value.to(dtype=dtype, device=device).expand(count, *shape)
     if isinstance(value, tuple):
         return torch.stack([_per_image(number, images) for number in value], dim=1)

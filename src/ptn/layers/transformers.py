@@ -40,7 +40,7 @@ class PolarTransformer(nn.Module):
     Args:
         grid: the angles and radii to sample.
         predictor: predicts the origin of each image.
-        origin: without a predictor: "center", or "learned" with the default predictor.
+        origin: "center", the default without a predictor, or "learned".
         in_chans: channels of the images, for the default predictor.
         origin_jitter_px: in training, moves each origin by up to this many pixels along x and y.
         mode: interpolation, as in `polar_sample`.
@@ -52,7 +52,7 @@ class PolarTransformer(nn.Module):
         grid: PolarGrid,
         predictor: OriginPredictor | None = None,
         *,
-        origin: Origin = "center",
+        origin: Origin | None = None,
         in_chans: int | None = None,
         origin_jitter_px: float = 0.0,
         mode: Mode = "bilinear",
@@ -60,10 +60,13 @@ class PolarTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
-        check_choice("origin", origin, ("center", "learned"))
-        if predictor is None and origin == "learned":
-            if in_chans is None:
-                raise InputError('origin="learned" needs a predictor, or in_chans=... for the default predictor')
+        if origin is not None:
+            check_choice("origin", origin, ("center", "learned"))
+        if predictor is not None and (origin == "center" or in_chans is not None):
+            raise InputError("the predictor determines the origin: leave out origin and in_chans, or the predictor")
+        if predictor is None and (origin == "learned") != (in_chans is not None):
+            raise InputError('origin="learned" and in_chans=... belong together: both make the default predictor')
+        if in_chans is not None:
             predictor = default_predictor(in_chans)
         self.grid = grid
         self.predictor = predictor

@@ -52,7 +52,11 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
     if path.suffix == ".onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             optional_module(package, "ptn[export]")
+    if isinstance(model, OnnxModel):
+        raise InputError(f"{model.path} is an exported network: export the network it was made from")
     network: Any = copy.deepcopy(model).float().cpu().eval()
+    if images is not None and not len(images):
+        raise InputError("images for the check must be at least one")
     if images is None:
         if not hasattr(network, "input_shape"):
             raise InputError(f"give images (N, C, H, W): the input of {type(model).__name__} is unknown")
@@ -199,7 +203,7 @@ class OnnxModel(nn.Module):
     def input_shape(self) -> tuple[int, ...]:
         """Shape of an image; raises `InputError` if the file leaves it open."""
         if not all(isinstance(side, int) for side in self._shape[1:]):
-            raise InputError(f"{self.path} takes images of any size, {self._shape}: export it with a fixed one")
+            raise InputError(f"{self.path} takes images of any size: export it with a fixed one")
         return tuple(self._shape[1:])
 
     @property
@@ -216,11 +220,12 @@ class OnnxModel(nn.Module):
             isinstance(side, int) and side != actual
             for side, actual in zip(self._shape[1:], images.shape[1:], strict=True)
         ):
-            raise InputError(f"{self.path} takes {self._shape}; got {tuple(images.shape)}: resize the images")
+            shape = ("N", *self._shape[1:])
+            raise InputError(f"{self.path} takes {shape}; got {tuple(images.shape)}: resize the images")
         batch, count = self._shape[0], len(images)
         if not isinstance(batch, int):
             batch = max(1, count)
-        missing = -count % batch  # a fixed batch is filled with zeros
+        missing = -max(1, count) % batch  # a fixed batch is filled with zeros
         values = F.pad(images.detach().to("cpu", self._dtype), (*(0, 0) * (images.dim() - 1), 0, missing)).numpy()
         chunks = [
             self.session.run(None, {self._input: values[start : start + batch]})[0]

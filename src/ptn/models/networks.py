@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..config import check
 from ..errors import InputError
 from ..geometry import Law, Mode, PaddingMode, PolarGrid, check_images, check_range
+from ..geometry.sample import values_known
 from ..layers import (
     Blocks,
     ConvBlock,
@@ -160,6 +161,10 @@ class Network(nn.Module, ABC):
                 "resize the images, or create the model with another image_size or in_chans"
             )
         check_range(images)
+        if values_known(images) and len(images) and (low := float(images[0].detach().min())) < -0.5:
+            raise InputError(
+                f"expected images in [0, 1]; got values down to {low:g}: do not normalize them, the network does"
+            )
 
 
 class PlainNetwork(Network):

@@ -101,6 +101,10 @@ def polarize(
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
     options = dict(locals())
+    if not isinstance(backbone, nn.Module):
+        raise InputError(
+            f"polarize takes a torch.nn.Module; got {backbone!r}: timm networks are create_model('timm:…')"
+        )
     for name in ("backbone", "image_size", "in_chans", "layout"):
         del options[name]
     check_choice("origin", origin, ("learned", "center"))
@@ -227,7 +231,10 @@ def plain_backbone(
 def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str | None) -> nn.Module:
     """A network of timm; the tag "" is its default one, None new weights."""
     # without the version pip would replace torch to fit the newest torchvision
-    timm = optional_module("timm", f"ptn[timm]' 'torch=={torch.__version__.partition('+')[0]}")
+    try:
+        timm = optional_module("timm", f"ptn[timm]' 'torch=={torch.__version__.partition('+')[0]}")
+    except RuntimeError as error:
+        raise InputError(f"timm fails to import: install the torchvision of this torch ({error})") from error
     name = f"{architecture}.{tag}" if tag else architecture
     try:
         backbone: nn.Module = timm.create_model(

@@ -133,6 +133,8 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
         revision: A branch, tag or commit on the Hub.
     """
     path, text = Path(source), str(source)
+    if path.suffix == ".pt2":
+        raise InputError(f"{source} is a program of torch.export: load it with torch.export.load(path).module()")
     if path.suffix == ".onnx":
         from .export import OnnxModel
 
@@ -142,7 +144,7 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
         path = next((path / name for name in names if (path / name).is_file()), path / names[0])
     if path.suffix == ".safetensors" or path.exists():
         return _load_file(path)
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text):
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text) and not path.parent.exists():
         from .hub import download
 
         return _load_file(download(text, revision=revision))
@@ -217,14 +219,15 @@ def decode_metadata(
     config, classes = values.pop("config", None), values.pop("classes", None)
     if config is not None:
         config = build(ModelConfig, config, f"configuration in {path}")
-        if classes is not None:
-            _check_classes(classes, config)
-    return config, None if classes is None else tuple(classes), values
+    if classes is not None:
+        _check_classes(classes, config)
+    return config, None if classes is None else tuple(map(str, classes)), values
 
 
-def _check_classes(classes: object, config: ModelConfig) -> None:
-    valid = isinstance(classes, list) and len(classes) == config.num_classes
-    check("classes", classes, valid, f"the names of {config.num_classes} classes")
+def _check_classes(classes: object, config: ModelConfig | None) -> None:
+    valid = isinstance(classes, list) and (config is None or len(classes) == config.num_classes)
+    count = "" if config is None else f"{config.num_classes} "
+    check("classes", classes, valid, f"a list of names of {count}classes")
 
 
 def _load_file(
@@ -242,7 +245,7 @@ def _load_file(
         inherited.pop("layout", None)  # it depends on the size of the images
     values = {**asdict(saved), **changes, "options": {**inherited, **(options or {})}}
     model = build_model(build(ModelConfig, values, f"configuration in {path}"))
-    _load_state(model, tensors, path, saved.num_classes)
+    _load_state(model, tensors, path, saved)
     if model.config.num_classes == saved.num_classes:
         model.classes = classes
     if model.config == saved:
@@ -250,19 +253,38 @@ def _load_file(
     return model.eval()
 
 
-def _load_state(model: Model, tensors: dict[str, Tensor], path: Path, saved_classes: int) -> None:
-    """Load the tensors of a file; a head for another number of classes remains newly initialized."""
-    state, num_classes = model.state_dict(), model.config.num_classes
+def _load_state(model: Model, tensors: dict[str, Tensor], path: Path, saved: ModelConfig) -> None:
+    """Load the tensors of a file, adapted to another number of channels.
+
+    A head for another number of classes remains newly initialized.
+    """
+    state, config = model.state_dict(), model.config
     for key, value in state.items():
-        saved = tensors.get(key)
-        if saved is not None and saved.shape == value.shape:
+        tensor = tensors.get(key)
+        if tensor is not None and tensor.shape != value.shape and saved.in_chans != config.in_chans:
+            tensor = tensors[key] = _adapt_channels(key, tensor, saved.in_chans, config.in_chans)
+        if tensor is not None and tensor.shape == value.shape:
             continue
-        same_input = saved_classes == 0 if saved is None else saved.shape[1:] == value.shape[1:]
-        if num_classes == saved_classes or value.shape[:1] != (num_classes,) or not same_input:
-            problem = "is missing" if saved is None else f"has shape {tuple(saved.shape)}"
-            raise InputError(f"{path.name} does not fit this model: {key} {problem}, not {tuple(value.shape)}")
+        same_input = saved.num_classes == 0 if tensor is None else tensor.shape[1:] == value.shape[1:]
+        if config.num_classes == saved.num_classes or value.shape[:1] != (config.num_classes,) or not same_input:
+            raise InputError(
+                f"{path.name} does not fit this model ({key}): its weights are for images of "
+                f"{saved.image_size[0]}×{saved.image_size[1]} pixels; leave out image_size and options"
+            )
         tensors[key] = value
     model.load_state_dict({key: tensors[key].to(value.dtype) for key, value in state.items()})
+
+
+def _adapt_channels(key: str, tensor: Tensor, before: int, after: int) -> Tensor:
+    """The statistics and the weights of a first convolution for another number of input channels.
+
+    All channels get the mean weight, so that a gray image gives the same result with one channel or several.
+    """
+    if key.rpartition(".")[2] in ("mean", "std") and tensor.shape == (before,):
+        return tensor.mean().expand(after)
+    if tensor.dim() >= 4 and tensor.shape[1] == before:
+        return tensor.sum(dim=1, keepdim=True).expand(-1, after, *tensor.shape[2:]) / after
+    return tensor
 
 
 def _build_ensemble(name: str, tag: str | None, sizes: Mapping[str, Any], options: Mapping[str, Any]) -> Ensemble:

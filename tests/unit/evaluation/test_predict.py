@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import ptn
 from ptn.data.folder import load_folder
@@ -150,3 +151,11 @@ def test_meshes_are_voxelized(tmp_path, channels, occupancy):
     model.metadata = {"dataset_options": {"occupancy": "solid" if channels == 2 else "surface+solid"}}
     with pytest.raises(InputError, match="neither images nor meshes"):
         predict(model, path)
+
+
+def test_networks_without_a_configuration_have_numbered_classes():
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    model = ptn.polarize(backbone, image_size=16, in_chans=1)
+    for network in (model, ptn.Ensemble([model, model])):
+        (prediction,) = ptn.predict(network, torch.rand(1, 16, 16))
+        assert prediction.class_name in ("0", "1", "2")

@@ -183,3 +183,8 @@ def test_a_given_origin_must_not_be_in_pixels_and_a_non_finite_one_gives_nan():
         model(torch.rand(1, 1, 28, 28), origin=torch.tensor([[14.0, 14.0]]))
     nn.init.constant_(model.transformer.predictor.head.bias, torch.nan)
     assert torch.isnan(model(torch.rand(1, 1, 28, 28))).all()
+
+
+def test_normalized_images_are_refused():
+    with pytest.raises(ptn.InputError, match="do not normalize"):
+        ptn.create_model("ccnn_s")(torch.randn(2, 1, 28, 28))

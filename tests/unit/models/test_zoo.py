@@ -194,9 +194,21 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     ptn.save_weights(ptn.create_model("ccnn_s"), path)
     with pytest.raises(ptn.InputError, match="weights of ccnn_s, not of ptn_s"):
         ptn.create_model("ptn_s", pretrained=path)
-    ptn.save_weights(ptn.create_model("ptn_s", in_chans=3), path)
-    with pytest.raises(ptn.InputError, match="does not fit this model"):
-        ptn.create_model("ptn_s", in_chans=1, pretrained=path)
+    ptn.save_weights(ptn.create_model("ptn_s"), path)
+    with pytest.raises(ptn.InputError, match="for images of 28×28 pixels"):
+        ptn.create_model("ptn_s", image_size=64, pretrained=path)
+    with pytest.raises(ptn.InputError, match=r"torch\.export\.load"):
+        ptn.load_model(tmp_path / "model.pt2")
+
+
+@pytest.mark.parametrize("name", ["ptn_s", "stn_s", "ptn_resnet32"])
+def test_pretrained_weights_fit_another_number_of_channels(name, trained_like, tmp_path):
+    model = trained_like(name).eval()
+    model.set_normalization([0.1], [0.3])
+    ptn.save_weights(model, tmp_path / "w.safetensors")
+    colored = ptn.create_model(name, pretrained=tmp_path / "w.safetensors", in_chans=3)
+    gray = torch.rand(2, 1, 28, 28)
+    assert torch.allclose(colored(gray.expand(-1, 3, -1, -1)), model(gray), atol=1e-4)
 
 
 CONFIG = '{"name": "ptn_s", "image_size": [28, 28]}'
