@@ -63,8 +63,11 @@ class AugmentSpec:
         for name in ("scale", "stretch", "z_scale"):
             low, high = getattr(self, name)
             check(f"augment.{name}", (low, high), 0 < low <= high, "two positive numbers in order")
-        for name in ("jitter", "brightness", "contrast", "saturation", "invert"):
+        for name in ("brightness", "contrast", "saturation", "invert"):
             check(f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
+        check("augment.crop_px", self.crop_px, self.crop_px is None or self.crop_px > 0, "positive or None")
+        check("augment.cutout_px", self.cutout_px, self.cutout_px >= 0, "at least 0")
 
     @property
     def active(self) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..config import check_options
+from ..config import check, check_options
 from ..errors import check_choice
 from .dataset import Dataset, VoxelDataset, concatenate
 from .digits import SPECS, load_generated, load_mnist_split, load_quickstart, load_rotmnist
@@ -52,6 +52,7 @@ def load_dataset(name: str, split: str, **options: Any) -> Dataset | VoxelDatase
     parts = split.split("+")
     for part in parts:
         check_choice(f"split of {name}", part, info.splits)
+    check(f"split of {name}", split, len(set(parts)) == len(parts), "a sum of different splits")
     options = check_options(info.load, options, info.options, f"option of {name}")
     return concatenate([info.load(part, **options) for part in parts])
 

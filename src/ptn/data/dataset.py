@@ -36,6 +36,9 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return _describe(self, self.images.shape[1:])
+
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return an image, float (C, H, W) in [0, 1], and its label."""
         return self.images[index].float() / 255, int(self.labels[index])
@@ -67,6 +70,9 @@ class VoxelDataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return _describe(self, (self.channels, *3 * [self.size]))
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return the voxels of a shape, float 0 or 1 (channels, X, Y, Z), and its label."""
@@ -127,6 +133,11 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
     return replace(first, split=split, labels=labels, meta=meta, **images)
 
 
+def _describe(dataset: Dataset | VoxelDataset, shape: Sequence[int]) -> str:
+    names, classes = f"{dataset.name!r}, {dataset.split!r}", len(dataset.classes)
+    return f"{type(dataset).__name__}({names}, {len(dataset)} of shape {tuple(shape)}, {classes} classes)"
+
+
 def _storage(dataset: Dataset | VoxelDataset) -> str:
     return "packed" if isinstance(dataset, VoxelDataset) else "images"
 
@@ -152,7 +163,8 @@ def _check_labels(dataset: Dataset | VoxelDataset, count: int) -> None:
     labels, classes = dataset.labels, len(dataset.classes)
     valid = labels.dtype == torch.int64 and labels.shape == (count,)
     if not valid or (count and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
+        values = f" from {labels.min().item()} to {labels.max().item()}" if labels.numel() else ""
         raise InputError(
             f"{dataset.name} {dataset.split}: labels of {count} images must be int64 ({count},), from 0 to "
-            f"{classes - 1}; got {labels.dtype} {tuple(labels.shape)}"
+            f"{classes - 1}; got {labels.dtype} {tuple(labels.shape)}{values}"
         )

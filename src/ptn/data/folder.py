@@ -16,13 +16,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..config import check
+from ..config import check, check_options
 from ..errors import InputError, check_choice, nothing_at
 from .dataset import Dataset
 from .images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
 from .store import LOG, fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
+OPTIONS = ("root", "image_size", "channels", "fit", "valid_fraction", "test_fraction", "seed")
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 
 Listing = dict[str, list[Path]]  # the image files of each class
@@ -54,6 +55,8 @@ def load_folder(
     root = Path(root)
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
+    given = {"image_size": image_size, "channels": channels}
+    image_size, channels = check_options(load_folder, given, OPTIONS, "option of folder").values()
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     check("image_size", image_size, min(height, width) > 0, "positive")
     fractions = {"valid": valid_fraction, "test": test_fraction}
@@ -170,7 +173,7 @@ def _choose(
             parts[part], rest = rest[:count], rest[count:]
         chosen[name] = sorted(parts.get(split, []) if split != "train" else rest)
     if not any(chosen.values()):
-        raise InputError(f"{root} has no images for {split}: add a folder {split}, or raise {split}_fraction")
+        raise InputError(f"{root} has no images for {split}: add images, or folders train and {split}")
     return chosen
 
 

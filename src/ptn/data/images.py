@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..config import build
+from ..config import build, check
 from ..errors import InputError, nothing_at
 from ..files import atomic_path
 from ..geometry import Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
@@ -111,6 +111,11 @@ class _PolarInfo:
     origin: tuple[float, float]
     size: tuple[int, int]
     grid: PolarGrid
+
+    def __post_init__(self) -> None:
+        check("origin", self.origin, all(map(math.isfinite, self.origin)), "finite")
+        valid = min(self.size) > 0 and math.prod(self.size) <= _MAX_PIXELS
+        check("size", self.size, valid, f"positive, with at most {_MAX_PIXELS} pixels")
 
 
 def to_polar(

@@ -128,8 +128,10 @@ def read_amat(source: Path | IO[bytes]) -> FloatDigits:
 
 def _read_rotated_zip(path: Path, member: str) -> FloatDigits:
     with reading(path), zipfile.ZipFile(path) as archive:
-        name = next(name for name in archive.namelist() if name.rpartition("/")[2] == member)
-        with archive.open(name) as stream:
+        names = [name for name in archive.namelist() if name.rpartition("/")[2] == member]
+        if not names:
+            raise ValueError(f"it has no {member}")
+        with archive.open(names[0]) as stream:
             return read_amat(stream)
 
 
@@ -142,4 +144,6 @@ def _read_rotated_npz(path: Path) -> FloatDigits:
 def _as_digits(values: NDArray[Any], labels: NDArray[Any]) -> FloatDigits:
     if not (values.min() >= -0.001 and values.max() <= 1.001):  # rounded decimals may exceed [0, 1]
         raise ValueError("it has values outside [0, 1]")
+    if not np.isin(labels, np.arange(10)).all():
+        raise ValueError("it has labels that are not whole numbers from 0 to 9")
     return values.astype(np.float32).clip(0, 1).reshape(len(labels), SIDE, SIDE), labels.astype(np.int64)

@@ -76,6 +76,16 @@ def validation_mask(labels: Tensor, names: Sequence[str]) -> Tensor:
     return mask
 
 
+def _check_complete(source: Path, split: str, shapes: int, classes: int, *, expected_classes: int) -> None:
+    splits = SPLITS[expected_classes]
+    expected = splits["test"] if split == "test" else splits["train"] + splits["valid"]
+    if (shapes, classes) != (expected, expected_classes):
+        raise InputError(
+            f"{source} is incomplete: it has {shapes} {split} shapes of {classes} classes, "
+            f"not {expected} of {expected_classes}"
+        )
+
+
 def _load_packed(split: str, occupancy: Occupancy, size: int, progress: Progress | None) -> VoxelDataset | None:
     """Return an official part of ModelNet40 from packed voxels, or None without such a file."""
     path = find("modelnet40/surf64.npz" if size == FINE else "modelnet40/vox32.npz")
@@ -85,6 +95,7 @@ def _load_packed(split: str, occupancy: Occupancy, size: int, progress: Progress
         path, "labels", "split", "names", "classes", "from_points"
     )
     rows = np.flatnonzero(parts == (split == "test"))
+    _check_complete(path, split, len(rows), len(classes), expected_classes=40)
     kinds, file_hash = occupancy.split("+"), sha256_of_file(path)
     if size == FINE and "solid" in kinds:
         arrays = [f"{kind}{size}" for kind in kinds]
@@ -129,36 +140,36 @@ def _load_meshes(
     else:
         with reading(source), zipfile.ZipFile(source) as archive:
             members = {info.filename: (info.file_size, info.CRC) for info in archive.infolist()}
-    pattern = re.compile(rf"{name}/([^/]+)/{split}/([^/.]+)\.off")
+    pattern = re.compile(rf"{name}/(([^/]+)/{split}/([^/.]+)\.off)")
     shapes = {member: match for member in sorted(members) if (match := pattern.fullmatch(member))}
-    class_names = tuple(sorted({match[1] for match in shapes.values()}))
-    splits = SPLITS[classes]
-    expected = splits["test"] if split == "test" else splits["train"] + splits["valid"]
-    if (len(shapes), len(class_names)) != (expected, classes):
-        raise InputError(
-            f"{source} is incomplete: it has {len(shapes)} {split} shapes of {len(class_names)} classes, "
-            f"not {expected} of {classes}"
-        )
-    parameters = {"shapes": [[shape, *members[shape]] for shape in shapes], "voxelizer": VOXELIZER_VERSION}
+    class_names = tuple(sorted({match[2] for match in shapes.values()}))
+    _check_complete(source, split, len(shapes), len(class_names), expected_classes=classes)
+    stamps = [[match[1], *members[member]] for member, match in shapes.items()]
     build = partial(_map, partial(_voxelize_member, source), list(shapes), progress)
-    grids = cached(f"{name.lower()}-{split}", fingerprint(**parameters), build)
+    key = fingerprint(shapes=stamps, voxelizer=VOXELIZER_VERSION)
+    grids = cached(f"{name.lower()}-{split}", key, build)
+    # The files' own hashes: times and the kind of source must not change that of the data set.
+    digests = [row.tobytes().hex() for row in grids["sha256"].numpy()]
+    hashes = [[match[1], digest] for match, digest in zip(shapes.values(), digests, strict=True)]
     packed = torch.cat([grids[f"{kind}{size}"] for kind in occupancy.split("+")], dim=1)
-    labels = torch.tensor([class_names.index(match[1]) for match in shapes.values()])
+    labels = torch.tensor([class_names.index(match[2]) for match in shapes.values()])
     meta = {
         "source": source.name,
-        "sha256": fingerprint(**parameters, occupancy=occupancy, size=size),
-        "shape_names": [match[2] for match in shapes.values()],
+        "sha256": fingerprint(meshes=hashes, voxelizer=VOXELIZER_VERSION, occupancy=occupancy, size=size),
+        "shape_names": [match[3] for match in shapes.values()],
         "from_points": torch.zeros(len(shapes), dtype=torch.bool),
     }
     return VoxelDataset(name.lower(), split, packed, size, labels, class_names, meta)
 
 
 def _voxelize_member(source: Path, member: str) -> Packed:
+    """Return the packed grids of a mesh, and the sha256 of its file."""
     with reading(f"{source}:{member}"):
         unpacked = source.is_dir()
         data = (source.parent / member).read_bytes() if unpacked else _open_archive(source).read(member)
         grids = voxel_grids(*parse_mesh(data, ".off"))
-    return {key: np.packbits(grid) for key, grid in grids.items()}
+    digest = np.frombuffer(hashlib.sha256(data).digest(), np.uint8)
+    return {"sha256": digest, **{key: np.packbits(grid) for key, grid in grids.items()}}
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 import re
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -49,6 +49,8 @@ def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy
             outside through faces of empty voxels at 64³; at 32³, voxels at least half solid, and the surface.
             "surface+solid": both, (2, size, size, size).
     """
+    check_choice("occupancy", occupancy, get_args(Occupancy))
+    check_choice("size", size, SIZES)
     grids = voxel_grids(vertices, faces)
     chosen = [grids[f"{kind}{size}"] for kind in occupancy.split("+")]
     return chosen[0] if len(chosen) == 1 else np.stack(chosen)
@@ -77,13 +79,19 @@ def fill(surface: Grid) -> Grid:
 
 def _place(vertices: NDArray[np.float64], faces: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the corners of the triangles in voxels of the 64³ grid, (3 axes, 3 corners, F)."""
+    integers = np.issubdtype(faces.dtype, np.integer)
+    if vertices.shape[1:] != (3,) or faces.shape[1:] != (3,) or not len(faces) or not integers:
+        shapes = f"{vertices.shape} and {faces.dtype} {faces.shape}"
+        raise InputError(f"a mesh must have vertices (V, 3) and faces (F, 3) of integers; got {shapes}")
+    if not np.isfinite(vertices).all() or faces.min() < 0 or faces.max() >= len(vertices):
+        raise InputError("the mesh has a vertex that is not finite, or a face of a vertex that does not exist")
     # Sorted corners make the points, and so the voxels, independent of the orientation of a face.
     corners = vertices[np.sort(faces, axis=1)].T
     low, high = corners.min(axis=(1, 2)), corners.max(axis=(1, 2))
     centered = corners - (low / 2 + high / 2)[:, None, None]
     reach = max(np.hypot(centered[0], centered[1]).max(), np.abs(centered[2]).max())
-    if faces.min() < 0 or not 0 < reach < np.inf:
-        raise InputError(f"the mesh has no size, or values that are not finite, or negative indices ({reach=:g})")
+    if not 0 < reach < np.inf:
+        raise InputError(f"the mesh cannot be scaled into the grid: it reaches {reach:g} from its middle")
     return np.asarray(centered * (15 / 16 * FINE / 2 / reach) + FINE / 2)
 
 

@@ -126,7 +126,11 @@ def test_options_for_images_and_for_volumes_are_not_mixed(options, shape, names)
 
 
 @pytest.mark.parametrize(
-    "options", [{"scale": (2.0, 1.0)}, {"stretch": (0.0, 1.0)}, {"contrast": 1.5}, {"mode": "x"}]
+    "options",
+    [
+        *({"scale": (2.0, 1.0)}, {"stretch": (0.0, 1.0)}, {"contrast": 1.5}, {"mode": "x"}),
+        *({"crop_px": 0}, {"cutout_px": -1}, {"jitter": 1.0}),
+    ],
 )
 def test_impossible_options_are_named(options):
     with pytest.raises(InputError, match=next(iter(options))):

@@ -25,6 +25,7 @@ def test_a_data_loader_reads_floats_and_labels():
     images, labels = next(iter(DataLoader(make("train", [0, 45, 3]), batch_size=3)))
     torch.testing.assert_close(images.flatten(), torch.tensor([0, 45 / 255, 3 / 255]))
     assert labels.tolist() == [0, 45, 3]
+    assert repr(make("train", [0, 45, 3])) == "Dataset('toy', 'train', 3 of shape (1, 1, 1), 50 classes)"
 
 
 def test_voxels_unpack_in_the_order_of_packbits():
@@ -33,6 +34,7 @@ def test_voxels_unpack_in_the_order_of_packbits():
     assert np.array_equal(unpack_voxels(packed, 8), grids)
     dataset = VoxelDataset("toy", "test", packed, 8, torch.zeros(3).long(), ("a",))
     assert dataset.channels == 2
+    assert repr(dataset) == "VoxelDataset('toy', 'test', 3 of shape (2, 8, 8, 8), 1 classes)"
     assert np.array_equal(dataset.images, grids)
     assert [label for _, label in dataset] == [0, 0, 0]  # iteration ends
     assert np.array_equal(dataset[1][0], grids[1])
@@ -42,7 +44,7 @@ def test_voxels_unpack_in_the_order_of_packbits():
     "labels", [torch.tensor([0]), torch.tensor([0.0, 1.0]), torch.tensor([0, 2]), torch.tensor([-1, 0])]
 )
 def test_labels_that_do_not_fit_are_refused(labels):
-    with pytest.raises(InputError, match="labels"):
+    with pytest.raises(InputError, match=f"labels.*got .* from {labels.min()} to {labels.max()}$"):
         Dataset("toy", "train", torch.zeros(2, 1, 4, 4, dtype=torch.uint8), labels, ("a", "b"))
 
 

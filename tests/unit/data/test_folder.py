@@ -81,6 +81,8 @@ def test_a_small_class_keeps_a_training_image(tmp_path):
         save(tmp_path / "many" / f"{index}.png")
     data = load_folder(tmp_path, "train", image_size=4, valid_fraction=0.45, test_fraction=0.5)
     assert data.labels.bincount().tolist() == [1, 1]
+    with pytest.raises(InputError, match="no images for valid: add images, or folders train and valid"):
+        load_folder(tmp_path, "valid", image_size=4, valid_fraction=0.01)
 
 
 def test_nested_files_count_and_hidden_and_other_files_do_not(tmp_path):
@@ -151,7 +153,8 @@ def test_a_folder_without_a_usable_layout_is_explained(tmp_path, files, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        *(({"image_size": size}, "image_size must be") for size in (0, (8, -1))),
+        *(({"image_size": size}, "image_size must be") for size in (0, (8, -1), "abc", [16])),
+        ({"channels": 2}, "unknown value of channels 2"),
         ({"split": "all"}, "unknown split 'all'"),
         ({"fit": "crop"}, "unknown fit 'crop'"),
         ({"valid_fraction": 0.5, "test_fraction": 0.5}, "test_fraction must be"),
@@ -160,6 +163,7 @@ def test_a_folder_without_a_usable_layout_is_explained(tmp_path, files, words):
 def test_impossible_options_are_refused(flat, options, words):
     with pytest.raises(InputError, match=words):
         load_folder(flat, **({"split": "train", "image_size": 4} | options))
+    assert load_folder(flat, "train", image_size=np.int64(4)).images.shape == (42, 1, 4, 4)
 
 
 def test_images_directly_in_a_folder_are_listed_and_read(tmp_path):

@@ -154,6 +154,8 @@ INFO = {"origin": [0.0, 0.0], "size": [60, 80], "grid": GRID}
         None,
         "not json",
         json.dumps(INFO | {"origin": [0.0]}),
+        json.dumps(INFO | {"origin": [0.0, float("nan")]}),
+        *(json.dumps(INFO | {"size": size}) for size in ([0, 80], [2**15, 2**14])),
         json.dumps(INFO | {"grid": GRID | {"angles": 5}}),
         json.dumps({key: INFO[key] for key in ("origin", "size")}),
     ],

@@ -160,6 +160,12 @@ def test_without_the_original_file_splits_are_regenerated_and_a_damaged_one_is_n
         with pytest.raises(InputError, match=r"mnist_rotation_new\.zip") as caught:
             load_rotmnist("train")
         assert "\n" not in str(caught.value)
+    with zipfile.ZipFile(rotated, "w") as archive:
+        archive.writestr("mnist_all_rotation_normalized_float_test.amat", "0 " * 784 + "3.5\n")
+    with pytest.raises(InputError, match=r"it has no mnist_all_rotation_normalized_float_train_valid\.amat"):
+        load_rotmnist("train")
+    with pytest.raises(InputError, match="labels that are not whole numbers from 0 to 9"):
+        load_rotmnist("test")
     rotated.unlink()
     assert load_rotmnist("valid").meta["source"] == "regenerated"
     with pytest.raises(InputError, match="ptn data fetch rotmnist"):

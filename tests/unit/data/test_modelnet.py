@@ -1,5 +1,6 @@
 """ModelNet from packed voxels and from the official zip."""
 
+import os
 import zipfile
 
 import numpy as np
@@ -36,8 +37,9 @@ def members():
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """ModelNet10 is complete with 20 and 10 shapes."""
-    monkeypatch.setattr(modelnet, "SPLITS", {10: {"train": 18, "valid": 2, "test": 10}})
+    """ModelNet10 is complete with 20 and 10 shapes, ModelNet40 with 4 and 2."""
+    small = {10: {"train": 18, "valid": 2, "test": 10}, 40: {"train": 4, "valid": 0, "test": 2}}
+    monkeypatch.setattr(modelnet, "SPLITS", small)
 
 
 def write_zip(store, members):
@@ -94,7 +96,11 @@ def test_an_unpacked_folder_gives_the_voxels_of_the_zip(store, members):
     path.unlink()
     unpacked = load_modelnet("train", classes=10)
     assert torch.equal(zipped.packed, unpacked.packed)
-    assert zipped.meta["shape_names"] == unpacked.meta["shape_names"]
+    for key in ("shape_names", "sha256"):
+        assert zipped.meta[key] == unpacked.meta[key]
+    for path in store.data.rglob("*.off"):
+        os.utime(path, (0, 0))
+    assert load_modelnet("train", classes=10).meta["sha256"] == zipped.meta["sha256"]
     (store.data / "ModelNet10" / "bed/train/bed_0001.off").write_text(tetrahedron(99))
     assert load_modelnet("train", classes=10).meta["sha256"] != unpacked.meta["sha256"]
     (store.data / "ModelNet10" / "bed/train/bed_0001.off").unlink()
@@ -139,6 +145,9 @@ def test_packed_voxels_are_read_from_the_file_of_their_size(store):
     assert dataset.meta["from_points"].tolist() == [False, True]
     assert dataset.meta["source"] == "vox32.npz"
     np.testing.assert_array_equal(load_modelnet("train", size=64).packed, fine["surf64"][[0, 1, 3, 4]])
+    write_packed(store, {name: array[:5] for name, array in arrays.items()} | {"classes": arrays["classes"]})
+    with pytest.raises(InputError, match=r"vox32\.npz is incomplete: it has 1 test shapes of 40"):
+        load_modelnet("test")
 
 
 def test_the_solid_at_64_is_the_packed_surface_filled_once(store):

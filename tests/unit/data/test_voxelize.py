@@ -193,3 +193,18 @@ def test_absent_and_damaged_files_and_unknown_formats_are_named(tmp_path, name):
         (tmp_path / name).write_bytes(b"\x00\xffjunk\n")
     with pytest.raises(InputError, match=name):
         read_voxels(tmp_path / name, size=32, occupancy="surface")
+
+
+@pytest.mark.parametrize(
+    ("vertices", "faces", "options", "words"),
+    [
+        (np.array(VERTICES) * np.nan, FACES, {}, "not finite"),
+        (VERTICES, [[0, 1, 4]], {}, "does not exist"),
+        (VERTICES, [[0, 1, 2, 3]], {}, r"faces \(F, 3\)"),
+        (VERTICES, FACES, {"size": 48}, "unknown size 48"),
+        (VERTICES, FACES, {"occupancy": "volume"}, "unknown occupancy 'volume'"),
+    ],
+)
+def test_impossible_meshes_and_options_are_explained(vertices, faces, options, words):
+    with pytest.raises(InputError, match=words):
+        voxelize(vertices, faces, **options)
