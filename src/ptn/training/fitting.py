@@ -81,7 +81,11 @@ def fit(
         settings: Further settings of a `Recipe` by dotted key: `{"optimizer.weight_decay": 0.01}`.
         progress: Print the progress.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"fit takes a torch.nn.Module, such as create_model('ptn_s', ...); got {model!r}")
     train_set = _as_dataset(model, train, "train")
+    if not len(train_set):
+        raise InputError(f"{train_set.name} has no images to train on")
     if valid is None and isinstance(train, str | Path):
         valid = train
     valid_set = None
@@ -159,10 +163,10 @@ def _as_dataset(
     if isinstance(data, Dataset | VoxelDataset):
         return data
     if isinstance(data, str | Path):
-        if (config := _config(model)) is None:
+        shape: Any = getattr(model, "input_shape", None)
+        if not isinstance(shape, tuple) or len(shape) != 3:
             raise InputError("the image size of this model is unknown: use load_folder(..., image_size=...)")
-        channels: Any = config.in_chans
-        return load_folder(data, split, image_size=config.image_size, channels=channels)
+        return load_folder(data, split, image_size=shape[1:], channels=shape[0])
     if not (isinstance(data, tuple | list) and len(data) == 2):
         raise InputError(f"{split} must be a data set, a folder or (images, labels); got {type(data).__name__}")
     images, labels = (torch.as_tensor(part).cpu() for part in data)
@@ -175,4 +179,5 @@ def _as_dataset(
     if classes is None:
         known = getattr(model, "classes", None)
         classes = known or tuple(map(str, range(scores(model, images[:2]).shape[1])))
-    return Dataset("tensors", split, images, labels.long(), classes)
+    labels = labels if labels.is_floating_point() else labels.long()  # floats are refused
+    return Dataset("tensors", split, images, labels, classes)

@@ -201,7 +201,7 @@ def default_recipe(
 
 
 def _check_model(model: str, *, voxels: bool, data: str) -> None:
-    list_options(model)  # raises for an unknown name
+    list_options(model)  # raises for an unknown name; those of timm are checked when the model is built
     if model == "ptn_cnn_b":
         raise InputError("ptn_cnn_b is an ensemble: train its members, ptn_b and ccnn_b")
     if model in list_models() and (model in _VOXEL_MODELS) != voxels:

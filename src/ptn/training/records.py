@@ -1,5 +1,6 @@
 """Records: one JSON line per result, in files that several processes may append to."""
 
+import errno
 import json
 import logging
 import os
@@ -74,7 +75,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def append_records(path: Path, records: Iterable[Record], *, only_new: bool = False) -> None:
-    """Appends `records` to a file under a lock; with `only_new`, those that the file does not have.
+    """Appends `records` to a file under a lock, all or none; with `only_new`, those that the file does not have.
 
     An incomplete last line, left by an interrupted write, is removed first.
     """
@@ -82,7 +83,7 @@ def append_records(path: Path, records: Iterable[Record], *, only_new: bool = Fa
 
     make_folder(path.parent)
     try:
-        with path.open("a+b") as file:
+        with path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             complete = _complete(file.read(), path)
@@ -91,9 +92,14 @@ def append_records(path: Path, records: Iterable[Record], *, only_new: bool = Fa
                 records = [record for record in records if record.identity not in known]
             lines = b"".join(map(_line, records))
             file.truncate(len(complete))
-            file.write(lines if complete[-1:] in (b"", b"\n") else b"\n" + lines)
-            file.flush()
-            os.fsync(file)
+            lines = lines if complete[-1:] in (b"", b"\n") else b"\n" + lines
+            try:
+                if file.write(lines) < len(lines):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file)
+            except BaseException:
+                file.truncate(len(complete))
+                raise
     except OSError as error:
         raise InputError(f"cannot write records to {path}: {error.strerror}") from error
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
+from ..config import check, check_options
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
+from ..data.folder import OPTIONS as FOLDER_OPTIONS
 from ..device import describe_device
 from ..errors import InputError
 from ..evaluation import evaluate
@@ -41,7 +43,10 @@ def with_seeds(recipe: Recipe, seeds: Iterable[int]) -> list[Recipe]:
 def load_split(spec: DataSpec, split: str) -> AnyDataset:
     """Returns a split of a recipe's data."""
     if spec.name == "folder":
-        return load_folder(**spec.options, split=split)
+        required = {"root", "image_size"}
+        check("data.options", spec.options, required <= spec.options.keys(), "an object with root and image_size")
+        options = check_options(load_folder, spec.options, FOLDER_OPTIONS, "option of folder")
+        return load_folder(**options, split=split)
     return load_dataset(spec.name, split, **spec.options)
 
 
@@ -164,9 +169,11 @@ class Session:
         return run
 
     def _finish(self, run: Run) -> None:
-        if self.parallel.leads:
-            self._evaluate(run)
-        self.parallel.wait()
+        try:
+            if self.parallel.leads:
+                self._evaluate(run)
+        finally:  # the other processes wait for this one, also if it fails
+            self.parallel.wait()
 
     def _fail(self, run: Run, reason: str) -> None:
         if self.parallel.leads:

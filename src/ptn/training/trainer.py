@@ -173,6 +173,8 @@ class Run:
             return False
         path = self.folder / CHECKPOINT
         saved, metadata = read_tensors(path, "checkpoint")
+        if "state" not in metadata:
+            raise InputError(f"{path} is not a checkpoint")
         state = json.loads(metadata["state"])
         state["recipe"]["data"].pop("hold_out", None)  # a setting of earlier versions
         if state["recipe"] != self.recipe.to_dict():

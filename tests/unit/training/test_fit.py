@@ -65,6 +65,9 @@ def test_a_folder_of_images_is_loaded_at_the_size_of_the_model(tmp_path):
     history = fit(model, str(tmp_path / "photos"), batch=7, epochs=5)
     assert model.classes == ("dark", "light")
     assert history.epochs[history.best_epoch - 1].valid_error == 0
+    backbone = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    own = ptn.polarize(backbone, image_size=16)
+    assert len(fit(own, tmp_path / "photos", batch=7, epochs=1).epochs) == 1
 
 
 def test_any_module_can_be_trained(digits):
@@ -128,6 +131,8 @@ def test_the_normalization_of_a_model_and_global_settings_of_torch_are_kept(mode
         (lambda d: (d.images[:, 0], d.labels), {}, r"shape \(N, C, H, W\)"),
         (lambda d: (d.images, d.labels + 9), {}, "labels"),
         (lambda d: (d.images, d.labels[:-1]), {}, "labels"),
+        (lambda d: (d.images, d.labels.float()), {}, "labels .* got torch.float32"),
+        (lambda d: (d.images[:0], d.labels[:0]), {}, "no images"),
         (lambda d: replace(d, classes=(*d.classes, "ten")), {}, "num_classes=11"),
         (lambda d: d, {"augment": {"rotation": 3}}, "did you mean 'rotation_deg'"),
         (lambda d: d, {"settings": {"dropout": 0.3}}, "not a setting of fit"),
@@ -136,3 +141,5 @@ def test_the_normalization_of_a_model_and_global_settings_of_torch_are_kept(mode
 def test_bad_input_is_named(model, digits, data, options, message):
     with pytest.raises(ptn.InputError, match=message):
         fit(model, data(digits.train), **options)
+    with pytest.raises(ptn.InputError, match=r"torch\.nn\.Module.* got 'ptn_s'"):
+        fit("ptn_s", digits.train)

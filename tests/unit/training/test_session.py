@@ -9,9 +9,10 @@ from ptn import InputError, load_model
 from ptn.config import override
 from ptn.data import Dataset
 from ptn.evaluation import evaluate
-from ptn.training import EvaluationSpec, Session, session, with_seeds
+from ptn.training import DataSpec, EvaluationSpec, Session, session, with_seeds
+from ptn.training.distributed import Parallel
 from ptn.training.records import read_records
-from ptn.training.session import run_folder
+from ptn.training.session import load_split, run_folder
 
 
 @pytest.fixture
@@ -105,6 +106,30 @@ def test_recipes_that_cannot_be_trained_together_are_refused(quick, tmp_path):
         train([quick, quick], tmp_path)
     with pytest.raises(InputError, match="different precision"):
         train([quick, replace(quick, seed=1, precision="bf16")], tmp_path)
+
+
+def test_other_processes_do_not_wait_for_one_that_fails(requested, quick, tmp_path, monkeypatch):
+    waits = []
+    monkeypatch.setattr(Parallel, "wait", lambda self: waits.append("wait"))
+    with pytest.raises(ZeroDivisionError):
+        train([quick], tmp_path, extra_metrics=lambda *_: 1 / 0)
+    assert len(waits) == 3  # two before training, one after it
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"foo": 2}, "unknown option of folder 'foo'"),
+        ({"seed": "one"}, "seed must be an integer"),
+        ({"image_size": [16]}, "image_size must be"),
+    ],
+)
+def test_wrong_options_of_a_folder_are_named(tmp_path, options, words):
+    required = {"root": str(tmp_path), "image_size": 8}
+    with pytest.raises(InputError, match=words):
+        load_split(DataSpec("folder", options=required | options), "train")
+    with pytest.raises(InputError, match=r"data\.options must be an object with root and image_size"):
+        load_split(DataSpec("folder", options=options), "train")
 
 
 def test_seeds_share_the_data(requested, quick, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from ptn import InputError, create_model
 from ptn.config import override
 from ptn.data import Dataset
+from ptn.files import save_tensors
 from ptn.training import Run, RunData
 from ptn.training.fleet import train_fleet
 from ptn.training.trainer import build_model
@@ -157,9 +158,12 @@ def test_a_checkpoint_of_another_run_or_damaged_is_refused(recipe, digits, tmp_p
     with pytest.raises(InputError, match="another model"):
         Run(recipe, digits, CPU, tmp_path, network=create_model("ccnn_s", image_size=20)).resume()
     path = tmp_path / "checkpoint.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(InputError, match="is not a checkpoint"):
-        Run(recipe, digits, CPU, tmp_path).resume()
+    whole = path.read_bytes()
+    save_tensors(path, {"weight": torch.zeros(1)}, {})
+    for content in (path.read_bytes(), whole[:-100]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="is not a checkpoint"):
+            Run(recipe, digits, CPU, tmp_path).resume()
 
 
 def test_too_few_images_are_refused(recipe, digits):
