@@ -10,7 +10,7 @@ import typer
 
 import ptn.cli.train as cli
 from ptn.cli.app import main
-from ptn.cli.options import DeviceOption, JsonOption
+from ptn.cli.options import DeviceOption, JsonOption, warn
 from ptn.config import override, parse_setting
 from ptn.device import choose_device
 from ptn.errors import InputError, check_choice
@@ -23,7 +23,7 @@ from . import bench, figures, release
 from .ensembles import add_ensembles
 from .markdown import refresh, render
 from .metrics import extra_metrics
-from .published import TABLES, find_table
+from .published import TABLES, find_table, row_title
 from .recipes import FORMS, ensembles, find_recipe, form_of, recipe_names
 from .tables import RESULTS, build_tables, load_records, missing_runs, to_json
 
@@ -143,6 +143,8 @@ def report(
     records = load_records(results)
     if not records:
         raise InputError(f"no records at {results}: see --results")
+    if unknown := sorted({record.id for record in records if record.id and row_title(record.id) is None}):
+        warn(f"records of unknown rows are left out: {', '.join(unknown)}")
     if pages:
         _update_pages(pages, records)
         return
@@ -157,7 +159,7 @@ def _update_pages(pages: Sequence[Path], records: Sequence[Record]) -> None:
     for page in pages:
         try:
             updated[page] = refresh(page.read_text(encoding="utf-8"), records)
-        except InputError as error:
+        except (InputError, UnicodeDecodeError) as error:
             raise InputError(f"{page}: {error}") from error
     for page, text in updated.items():
         write_text(page.resolve(), text)

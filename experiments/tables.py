@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ptn.errors import InputError
 from ptn.training.recipe import Recipe
 from ptn.training.records import Record, read_records
 
@@ -67,10 +68,11 @@ def load_records(path: Path = RESULTS) -> list[Record]:
 def build_tables(records: Iterable[Record], names: Sequence[str] | None = None) -> list[Table]:
     """Returns the tables called `names`, by default all.
 
-    Records of runs with other settings than their recipe has now are left out and counted in a warning.
+    A record that several files have counts once. Records of runs with other settings than their recipe has now are
+    left out and counted in a warning.
     """
     groups: dict[str | None, list[Record]] = defaultdict(list)
-    for record in records:
+    for record in {(record.identity, record.status): record for record in records}.values():
         groups[record.id].append(record)
     models = _models()
     return [_table(name, groups, models) for name in dict.fromkeys(names or TABLES)]
@@ -178,6 +180,8 @@ def _result(model: str, records: Sequence[Record], failed: int, *, accuracy: boo
     errors = [record.test_error for record in records if record.test_error is not None]
     mean, std = mean_and_std([100 - error for error in errors] if accuracy else errors)
     common = set.intersection(*(set(record.metrics) for record in records))
+    if accuracy and not _are_numbers(record.metrics.get("class_accuracy") for record in records):
+        raise InputError(f"a record of {records[0].recipe} has no class_accuracy in its metrics")
     metrics = {name: [record.metrics[name] for record in records] for name in common}
     seconds = [record.seconds_per_epoch for record in records if record.seconds_per_epoch is not None]
     return Result(

@@ -19,12 +19,15 @@ def results(make_record, tmp_path):
     return tmp_path / "results"
 
 
-def test_every_file_of_the_folder_counts(experiments, results):
+def test_every_file_of_the_folder_counts(experiments, results, make_record):
     outcome = experiments("report", "sim2mnist", "--results", results)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("## Table 2: SIM2MNIST\n")
     assert "3.50 ± 0.71 (n=2)" in outcome.out
     assert "3.00 (n=1)" in experiments("report", "sim2mnist", "--results", results / "0.jsonl").out
+    append_records(results / "other.jsonl", [make_record("sim2mnist.renamed")])
+    outcome = experiments("report", "sim2mnist", "--results", results)
+    assert (outcome.code, outcome.err) == (0, "ptn: records of unknown rows are left out: sim2mnist.renamed\n")
 
 
 def test_the_keys_of_json(experiments, results):
@@ -54,6 +57,7 @@ def test_pages_are_updated_in_place_all_or_none(experiments, results, tmp_path):
     [
         (["rotminst"], "did you mean 'rotmnist'"),
         (["--page", "missing.md"], "missing.md"),
+        (["--page", "latin.md"], "latin.md"),
         (["--results", "nowhere"], "no records"),
         (["--results", "broken.jsonl"], "broken.jsonl, line 1"),
     ],
@@ -61,6 +65,7 @@ def test_pages_are_updated_in_place_all_or_none(experiments, results, tmp_path):
 def test_invalid_arguments_are_errors_of_one_line(experiments, tmp_path, monkeypatch, arguments, word):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.jsonl").write_text("broken\n")
+    (tmp_path / "latin.md").write_bytes(b"\xff")
     outcome = experiments("report", *arguments)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert word in outcome.err

@@ -7,6 +7,7 @@ import pytest
 from experiments.published import TABLES
 from experiments.recipes import ensembles, find_recipe, form_of, recipe_names
 from experiments.tables import build_tables, load_records, missing_runs, to_json
+from ptn.errors import InputError
 
 
 def find(rows, id, form="modern"):
@@ -64,6 +65,7 @@ def test_failed_runs_are_counted_but_not_averaged(make_record):
         make_record(seed=2, test_error=2.0),
     ]
     assert (result(records).n, result(records).mean, result(records).failed) == (2, 1.5, 2)
+    assert result(2 * records) == result(records)  # from overlapping files
     only = result([make_record(status="failed")])
     assert (only.n, only.mean, only.failed) == (0, None, 1)
 
@@ -89,6 +91,8 @@ def test_modelnet40_reports_accuracy_over_instances_and_classes(make_record):
     assert (row["mean"], row["class_mean"], row["paper"]) == (90.5, 87.0, 89.9)
     assert row["std"] == pytest.approx(math.sqrt(0.5))
     assert find(rows, "modelnet40.ccnn_3d")["class_mean"] is None
+    with pytest.raises(InputError, match=r"modelnet40/cylindrical/paper\+ has no class_accuracy"):
+        report([make_record(**common)], "modelnet40")
 
 
 def test_changed_recipes_and_different_training_data_are_warnings(make_record):
