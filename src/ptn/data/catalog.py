@@ -8,7 +8,7 @@ from typing import Any
 from ..config import check, check_options
 from ..errors import check_choice
 from .dataset import Dataset, VoxelDataset, concatenate
-from .digits import SPECS, load_generated, load_mnist_split, load_quickstart, load_rotmnist
+from .digits import SPARE_IMAGES, SPECS, load_generated, load_mnist_split, load_quickstart, load_rotmnist
 from .mnist import ROTATED_ZIP
 from .modelnet import SPLITS as MODELNET_SPLITS
 from .modelnet import load_modelnet
@@ -77,13 +77,14 @@ _SVHN_MINUS_SPLITS = {"train": 62_871, "fit": 57_688, "valid": 5_183, "test": 22
 def _digits(name: str, description: str, **changes: Any) -> DatasetInfo:
     spec = SPECS[name]
     facts: dict[str, Any] = {
+        "splits": spec.splits,
         "files": _MNIST_FILES,
         "command": "ptn data fetch mnist",
         "options": ("clutter", "clutter_px", "seed") if spec.clutter else ("seed",),
         "load": partial(load_generated, name),
     }
     shape = (1, spec.size, spec.size)
-    return DatasetInfo(name, description, spec.splits, classes=10, shape=shape, **facts | changes)
+    return DatasetInfo(name, description, classes=10, shape=shape, **facts | changes)
 
 
 def _svhn(name: str, description: str) -> DatasetInfo:
@@ -123,8 +124,10 @@ _ENTRIES = (
         "MNIST digits rotated by any angle: the original files, or generated from MNIST",
         files=f"{ROTATED_ZIP} (ptn data fetch rotmnist), the two .amat files in it, or "
         f"rotmnist/rotated_{{train,valid,test}}.npz; otherwise {_MNIST_FILES}",
+        splits={**SPECS["rotmnist"].splits, "spare": SPARE_IMAGES},
         options=("source", "seed"),
         load=load_rotmnist,
+        optional=("spare",),
     ),
     _digits("mnist-r", "MNIST digits rotated by up to ±90°"),
     _digits("mnist-rts", "MNIST digits rotated by up to ±45°, scaled by 0.7 to 1.2, and shifted"),

@@ -51,8 +51,8 @@ def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (
     canvas = place(image, pose, pair.size, pair.channels)[None]
     network, transformer = pair.polar, pair.transformer
     location = transformer.locate(network.normalize(canvas))
-    polar_image = transformer.sample(canvas, location.origin)
-    features, logits = _classify(network, polar_image)
+    polar_image = transformer.sample(canvas, location.origin)[:, : pair.channels]
+    features, logits = _classify(network, network.classifier_input(canvas, location.origin))
     shown = [features[channel] for channel in _shown_channels(network)]
     x, y = location.origin[0].tolist()
     pin_x, pin_y = pose.compose(Similarity(shift_px=pin_px)).shift_px
@@ -95,9 +95,9 @@ def distinct_channels(maps: Tensor, count: int) -> list[int]:
     return chosen
 
 
-def _classify(network: PolarNetwork, polar_image: Tensor) -> tuple[Tensor, Tensor]:
+def _classify(network: PolarNetwork, maps: Tensor) -> tuple[Tensor, Tensor]:
     """Returns maps (C, h, w) of an early layer, none of other packages' backbones, and logits (1, classes)."""
-    classifier, maps = network.classifier, network.normalize(polar_image)
+    classifier = network.classifier
     if not isinstance(classifier, Classifier):
         return maps.new_zeros(0, 1, 1), classifier(maps)
     for index, block in enumerate(classifier.features):
@@ -114,7 +114,7 @@ def _shown_channels(network: PolarNetwork) -> tuple[int, ...]:
     corner = torch.zeros(1, channels, height, width)
     corner[..., height // 4 : 3 * height // 4, width // 2] = 1
     corner[..., 3 * height // 4, width // 2 : 3 * width // 4] = 1
-    features, _ = _classify(network, network.transformer.sample(corner, torch.zeros(1, 2)))
+    features, _ = _classify(network, network.classifier_input(corner, torch.zeros(1, 2)))
     return tuple(distinct_channels(features, _MAPS))
 
 

@@ -1,6 +1,6 @@
 """Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
-from .grid import Law, PolarGrid, origin_px
+from .grid import Law, PolarGrid, disc_frame, origin_px
 from .sample import (
     MODES,
     PADDING_MODES,
@@ -32,6 +32,7 @@ __all__ = [
     "check_range",
     "coordinate_dtype",
     "cylindrical_sample",
+    "disc_frame",
     "fold_slices",
     "interpolate",
     "measure_shift",

@@ -139,6 +139,25 @@ def cached_points(
         return points if device.type == "cpu" else points.contiguous().to(device)
 
 
+def disc_frame(origin: Tensor, grid: PolarGrid, size: tuple[int, int]) -> Tensor:
+    """Return where the points of each polar image lie in the image: (N, 2) -> (N, 1, angles, radii).
+
+    The value is sigmoid(½·min(h, w) - |p|) with p the point in pixels from the middle of the image: about 1 inside
+    the largest disc in the image and 0 outside. It rotates with the image about its middle.
+
+    Args:
+        origin: (x, y) in [-1, 1], as in `polar_sample`.
+        size: (h, w) of the image.
+    """
+    height, width = size
+    x, y = grid.offsets_px(size, dtype=origin.dtype, device=origin.device)
+    x = x + origin[:, 0, None, None] * (width / 2)
+    y = y + origin[:, 1, None, None] * (height / 2)
+    # the gradient of the root at 0 would be NaN
+    distance = (x.square() + y.square()).clamp(min=1e-12).sqrt()
+    return torch.sigmoid(min(size) / 2 - distance)[:, None]
+
+
 def origin_px(origin: Tensor, size: tuple[int, int]) -> Tensor:
     """Convert origins in [-1, 1] to (x, y) in pixels, with pixel centres at integers: (N, 2) -> (N, 2)."""
     height, width = size

@@ -22,13 +22,14 @@ from .origin import (
     heatmap_centroid,
     normalize_heatmap,
 )
-from .transformers import CylindricalTransformer, PolarTransformer, SpatialTransformer
+from .transformers import CylindricalTransformer, Frame, PolarTransformer, SpatialTransformer
 
 __all__ = [
     "Blocks",
     "ChannelDropout",
     "ConvBlock",
     "CylindricalTransformer",
+    "Frame",
     "HeatmapActivation",
     "Location",
     "OriginJitter",

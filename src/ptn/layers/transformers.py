@@ -19,6 +19,7 @@ from ..geometry import (
     check_options,
     coordinate_dtype,
     cylindrical_sample,
+    disc_frame,
     fold_slices,
     polar_sample,
     similarity_warp,
@@ -26,6 +27,7 @@ from ..geometry import (
 from .origin import Location, OriginJitter, OriginPredictor, default_predictor
 
 Origin = Literal["center", "learned"]
+Frame = Literal["disc"]
 
 
 class PolarTransformer(nn.Module):
@@ -45,6 +47,9 @@ class PolarTransformer(nn.Module):
         origin_jitter_px: in training, moves each origin by up to this many pixels along x and y.
         mode: interpolation, as in `polar_sample`.
         padding_mode: values outside the image, as in `polar_sample`.
+        frame: "disc" adds a channel that is 1 inside the largest disc in the image and 0 outside (see
+            `disc_frame`). A network can then use the place and size of centred, size-normalised objects. It is
+            no longer invariant to shift and scale.
     """
 
     def __init__(
@@ -57,9 +62,12 @@ class PolarTransformer(nn.Module):
         origin_jitter_px: float = 0.0,
         mode: Mode = "bilinear",
         padding_mode: PaddingMode = "zeros",
+        frame: Frame | None = None,
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
+        if frame is not None:
+            check_choice("frame", frame, ("disc",))
         if origin is not None:
             check_choice("origin", origin, ("center", "learned"))
         if predictor is not None and (origin == "center" or in_chans is not None):
@@ -73,6 +81,7 @@ class PolarTransformer(nn.Module):
         self.jitter = OriginJitter(origin_jitter_px)
         self.mode: Mode = mode
         self.padding_mode: PaddingMode = padding_mode
+        self.frame: Frame | None = frame
 
     def locate(self, images: Tensor) -> Location:
         """Returns the origin of each image, without jitter, and its heatmap."""
@@ -84,7 +93,11 @@ class PolarTransformer(nn.Module):
 
     def sample(self, images: Tensor, origin: Tensor) -> Tensor:
         """Returns the polar image around `origin`."""
-        return _sample(polar_sample, self, images, origin)
+        polar = _sample(polar_sample, self, images, origin)
+        if self.frame is None:
+            return polar
+        frame = disc_frame(origin.to(coordinate_dtype(images)), self.grid, (images.shape[-2], images.shape[-1]))
+        return torch.cat((polar, frame.to(polar.dtype)), dim=1)
 
     def forward(self, images: Tensor, origin: Tensor | None = None, *, guide: Tensor | None = None) -> Tensor:
         """Returns the polar image around `origin`, by default the predicted one or the centre.
@@ -99,7 +112,8 @@ class PolarTransformer(nn.Module):
 
     def extra_repr(self) -> str:
         origin = "center" if self.predictor is None else "learned"
-        return f"{self.grid}, origin={origin!r}, mode={self.mode!r}, padding_mode={self.padding_mode!r}"
+        frame = f", frame={self.frame!r}" if self.frame else ""
+        return f"{self.grid}, origin={origin!r}, mode={self.mode!r}, padding_mode={self.padding_mode!r}{frame}"
 
 
 def _sample(function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor) -> Tensor:

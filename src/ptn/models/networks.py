@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from ..config import check
 from ..errors import InputError
-from ..geometry import Law, Mode, PaddingMode, PolarGrid, check_images, check_range
+from ..geometry import Law, Mode, PolarGrid, check_images, check_range
 from ..geometry.sample import values_known
 from ..layers import (
     Blocks,
     ConvBlock,
     CylindricalTransformer,
+    Frame,
     HeatmapActivation,
     OriginPredictor,
     PolarTransformer,
@@ -30,6 +31,8 @@ from .classifiers import Classifier, Stack, make_classifier
 
 ImageSize = tuple[int, int]
 Origin = Literal["learned", "center"]
+Padding = Literal["zeros", "border", "mean"]
+"""Values outside an image: black, the nearest pixel, or the mean of the training images."""
 
 
 @dataclass(frozen=True)
@@ -177,15 +180,25 @@ class PlainNetwork(Network):
 class PolarNetwork(Network):
     """A classifier of polar images: PTN, PCNN, and the cylindrical network for volumes.
 
-    Images are sampled before they are normalized. Pixels outside an image are therefore black like
-    its background, and the border of the image is not visible.
+    Images are sampled before they are normalized. Pixels outside an image are therefore black like its background,
+    and the border of the image is not visible. With `normalize_first` they have the mean of the training images.
     """
 
     transformer: PolarTransformer | CylindricalTransformer
+    normalize_first = False
 
     def classifier_input(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        if self.normalize_first:
+            return self.transformer(self.normalize(images), origin)
         guide = self.normalize(images) if origin is None else None
-        return self.normalize(self.transformer(images, origin, guide=guide))
+        return self._normalize_polar(self.transformer(images, origin, guide=guide))
+
+    def _normalize_polar(self, polar: Tensor) -> Tensor:
+        """`polar` with the channels of the image normalized, but not that of the frame."""
+        channels = self.input_shape[0]
+        if polar.shape[1] == channels:
+            return self.normalize(polar)
+        return torch.cat((self.normalize(polar[:, :channels]), polar[:, channels:]), dim=1)
 
     def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
         """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin."""
@@ -194,8 +207,8 @@ class PolarNetwork(Network):
 
     def trace(self, images: Tensor) -> Explanation:
         location = self.transformer.locate(self.normalize(images))
-        polar = self.transformer.sample(images, location.origin)
-        features, logits = self.read(self.normalize(polar))
+        features, logits = self.read(self.classifier_input(images, location.origin))
+        polar = self.transformer.sample(images, location.origin)[:, : self.input_shape[0]]
         return Explanation(logits, features, location.origin, location.heatmap, polar)
 
 
@@ -203,9 +216,13 @@ class SpatialNetwork(Network):
     """A classifier of images in the canonical pose that a spatial transformer predicts: STN."""
 
     transformer: SpatialTransformer
+    normalize_first = False
 
     def classifier_input(self, images: Tensor) -> Tensor:
-        pose = self.transformer.locate(self.normalize(images))
+        normalized = self.normalize(images)
+        pose = self.transformer.locate(normalized)
+        if self.normalize_first:
+            return self.transformer.sample(normalized, pose)
         return self.normalize(self.transformer.sample(images, pose))
 
 
@@ -274,7 +291,8 @@ def polar_network(
     r_max_px: float | None = None,
     law: Law = "log",
     mode: Mode = "bilinear",
-    padding_mode: PaddingMode = "zeros",
+    padding_mode: Padding = "zeros",
+    frame: Frame | None = None,
     heatmap: HeatmapActivation = "softplus",
     origin_turns: int = 1,
     origin_jitter_px: float | None = None,
@@ -287,6 +305,8 @@ def polar_network(
     Args:
         angles: By default the height of the image, with stack L twice the height.
         radii: By default the width of the image.
+        padding_mode: Values outside the image; "mean" is that of the original code of the paper.
+        frame: "disc" shows the classifier where the image ends; see `PolarTransformer`.
         origin_jitter_px: By default 2 for a learned origin.
         wrap: Whether convolutions wrap around the angle.
         upright: Let the logits depend on the rotation of the object, for upright images: see `RowHead`.
@@ -307,13 +327,16 @@ def polar_network(
         predictor,
         origin_jitter_px=origin_jitter_px,
         mode=mode,
-        padding_mode=padding_mode,
+        padding_mode="zeros" if padding_mode == "mean" else padding_mode,
+        frame=frame,
     )
-    rows = angles if upright else None
+    rows, inputs = angles if upright else None, channels + (frame is not None)
     classifier = make_classifier(
-        stack, channels, config.num_classes, config.image_size, wrap=wrap, dropout=dropout, rows=rows
+        stack, inputs, config.num_classes, config.image_size, wrap=wrap, dropout=dropout, rows=rows
     )
-    return PolarNetwork((channels, height, width), classifier, transformer)
+    network = PolarNetwork((channels, height, width), classifier, transformer)
+    network.normalize_first = padding_mode == "mean"
+    return network
 
 
 def spatial_network(
@@ -321,7 +344,7 @@ def spatial_network(
     *,
     stack: Stack,
     mode: Mode = "bilinear",
-    padding_mode: PaddingMode = "zeros",
+    padding_mode: Padding = "zeros",
     dropout: float = 0.0,
 ) -> SpatialNetwork:
     """Spatial transformer network over SIM(2). Its localizer has four blocks of stride 2 and 20 hidden units."""
@@ -333,8 +356,11 @@ def spatial_network(
     nn.init.zeros_(pose.bias)
     localizer = nn.Sequential(Blocks(*blocks), nn.Flatten(), hidden, nn.ReLU(), pose)
     classifier = make_classifier(stack, channels, config.num_classes, (height, width), dropout=dropout)
-    transformer = SpatialTransformer(localizer, mode=mode, padding_mode=padding_mode)
-    return SpatialNetwork((channels, height, width), classifier, transformer)
+    sampled = "zeros" if padding_mode == "mean" else padding_mode
+    transformer = SpatialTransformer(localizer, mode=mode, padding_mode=sampled)
+    network = SpatialNetwork((channels, height, width), classifier, transformer)
+    network.normalize_first = padding_mode == "mean"
+    return network
 
 
 def cylindrical_network(

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from ..config import check
 from ..device import placement
 from ..errors import InputError, check_choice, first_line, optional_module
-from ..geometry import Law, Mode, PaddingMode, PolarGrid
-from ..layers import HeatmapActivation, PolarTransformer, default_predictor
+from ..geometry import Law, Mode, PolarGrid
+from ..layers import Frame, HeatmapActivation, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .equivariance_check import EquivarianceCheck, measure_stride
-from .networks import ModelConfig, Network, Origin, PlainNetwork, PolarNetwork
+from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, PolarNetwork
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
@@ -72,7 +72,8 @@ def polarize(
     r_max_px: float | None = None,
     law: Law = "log",
     mode: Mode = "bilinear",
-    padding_mode: PaddingMode = "zeros",
+    padding_mode: Padding = "zeros",
+    frame: Frame | None = None,
     origin: Origin = "learned",
     heatmap: HeatmapActivation = "softplus",
     origin_jitter_px: float | None = None,
@@ -97,6 +98,8 @@ def polarize(
         r_min_px: As in `PolarGrid`, like `r_max_px` and `law`.
         mode: As in `polar_sample`, like `padding_mode`.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
+        frame: "disc" adds a channel to the polar image (see `PolarTransformer`); the weights of the first
+            convolution for it start at zero.
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
@@ -118,15 +121,34 @@ def polarize(
     if origin_jitter_px is None:
         origin_jitter_px = 0.0 if predictor is None else 2.0
     transformer = PolarTransformer(
-        grid, predictor, origin_jitter_px=origin_jitter_px, mode=mode, padding_mode=padding_mode
+        grid,
+        predictor,
+        origin_jitter_px=origin_jitter_px,
+        mode=mode,
+        padding_mode="zeros" if padding_mode == "mean" else padding_mode,
+        frame=frame,
     )
+    if frame is not None:
+        _add_input_channel(wrapped, in_chans)
     network = PolarizedNetwork((in_chans, *size), wrapped, transformer, layout)
+    network.normalize_first = padding_mode == "mean"
     normalize_as_trained(network, backbone)
     if (architecture := _timm_architecture(backbone, in_chans)) is not None:
         num_classes: Any = backbone.num_classes
         options["layout"] = asdict(layout)
         network.config = ModelConfig(PREFIX + architecture, num_classes, size, in_chans, options)
     return network.to(*placement(backbone)).train(backbone.training)
+
+
+def _add_input_channel(backbone: nn.Module, in_chans: int) -> None:
+    """Add an input channel with weights of zero to the first convolution, in place."""
+    convs = (layer for layer in backbone.modules() if is_convolution(layer))
+    conv: Any = next(convs)
+    if (conv.in_channels, conv.groups) != (in_chans, 1):
+        raise InputError(f"cannot add the channel of the frame: the first convolution is {conv}")
+    zeros = torch.zeros_like(conv.weight[:, :1])
+    conv.weight = nn.Parameter(torch.cat((conv.weight.detach(), zeros), dim=1))
+    conv.in_channels += 1
 
 
 def normalize_as_trained(network: Network, backbone: nn.Module) -> None:

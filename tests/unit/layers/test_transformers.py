@@ -18,6 +18,7 @@ from ptn import (
     polar_sample,
     similarity_warp,
 )
+from ptn.geometry import disc_frame
 from ptn.layers import ConvBlock
 
 GRID = PolarGrid(8, 8)
@@ -133,3 +134,23 @@ def test_the_spatial_transformer_undoes_a_pose():
     pose = Pose(-math.log(1.3), -0.5, 7 * 2 / 64, -5 * 2 / 64)
     restored = SpatialTransformer(pose, mode="bicubic")(warped)
     assert (restored - image).abs().max() < 0.02
+
+
+def test_the_frame_is_one_more_channel_that_quarter_turns_roll():
+    images, origin = torch.rand(2, 3, 20, 20), torch.tensor([[0.1, 0.2], [-0.6, 0.5]])
+    layer = PolarTransformer(GRID, frame="disc")
+    samples = layer(images, origin)
+    assert torch.equal(samples[:, :3], polar_sample(images, origin, GRID))
+    turned = layer(images.rot90(-1, (2, 3)), torch.stack((-origin[:, 1], origin[:, 0]), dim=1))
+    assert torch.allclose(turned, samples.roll(2, dims=2), atol=1e-5)
+
+
+def test_the_frame_is_a_soft_disc_around_the_middle_of_the_image():
+    grid = PolarGrid(8, 10, r_max_px=20, law="linear")  # radii 0, 2, 4, … px
+    frame = disc_frame(torch.zeros(1, 2), grid, (20, 30))[0, 0]
+    assert torch.allclose(frame, torch.sigmoid(10 - 2 * torch.arange(10.0)).expand(8, 10))
+    origin = torch.tensor([[0.5, -0.25]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda o: disc_frame(o, grid, (20, 30)), origin)
+    edge = torch.tensor([[1.0, 0.0]], requires_grad=True)  # a point of the grid is at the middle
+    disc_frame(edge, PolarGrid(4, 3, r_max_px=30, law="linear"), (20, 20)).sum().backward()
+    assert edge.grad.isfinite().all()

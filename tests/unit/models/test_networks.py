@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ptn
+from ptn.geometry import disc_frame
 from ptn.layers import ConvBlock
 from ptn.models.classifiers import RowHead
 
@@ -188,3 +189,33 @@ def test_a_given_origin_must_not_be_in_pixels_and_a_non_finite_one_gives_nan():
 def test_normalized_images_are_refused():
     with pytest.raises(ptn.InputError, match="do not normalize"):
         ptn.create_model("ccnn_s")(torch.randn(2, 1, 28, 28))
+
+
+@pytest.mark.parametrize("name", ["ptn_s", "pcnn_s", "stn_s"])
+def test_padding_with_the_mean_shows_where_the_image_ends(name):
+    images = torch.zeros(1, 1, 20, 20)
+    origin = {} if name == "stn_s" else {"origin": torch.tensor([[0.9, 0.9]])}
+    pixels = {}
+    for padding_mode in ("zeros", "mean"):
+        model = ptn.create_model(name, image_size=20, padding_mode=padding_mode)
+        model.set_normalization([0.1], [0.5])
+        if name == "stn_s":
+            model.transformer.localiser[-1].bias.data[2] = 0.9  # the point that is moved to the middle
+        pixels[padding_mode] = model.classifier_input(images, **origin).detach().unique()
+    assert pixels["zeros"].tolist() == pytest.approx([-0.2])
+    assert pixels["mean"].min() == pytest.approx(-0.2)
+    assert pixels["mean"].max() == 0
+
+
+@pytest.mark.parametrize("name", ["ptn_s", "pcnn_b", "ptn_l", "ptn_resnet32"])
+def test_a_frame_is_read_by_the_classifier_and_is_not_normalized(name, tmp_path):
+    model = ptn.create_model(name, image_size=20, in_chans=3, frame="disc").eval()
+    model.set_normalization([0.1, 0.2, 0.3], [0.5, 0.5, 0.5])
+    images = torch.rand(2, 3, 20, 20)
+    out = model.explain(images)
+    assert out.polar_images.shape[1] == 3
+    polar = model.classifier_input(images, out.origins)
+    assert torch.allclose(polar[:, :3], model.normalize(out.polar_images))
+    assert torch.equal(polar[:, 3:], disc_frame(out.origins, model.transformer.grid, (20, 20)))
+    ptn.save_weights(model, tmp_path / "model.safetensors")
+    assert torch.equal(ptn.load_model(tmp_path / "model.safetensors")(images), model(images))
