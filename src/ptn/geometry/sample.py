@@ -341,10 +341,9 @@ def _in_threads(
     """
     chunks = iter([slice(start, start + length) for start in range(0, len(images), length)])
     threads = torch.get_num_threads()
-    workers = min(threads, _MAX_THREADS)
     inference = torch.is_inference_mode_enabled()
 
-    def run(_: int) -> None:
+    def run() -> None:
         torch.set_num_threads(1)
         with torch.inference_mode(inference), torch.no_grad():
             # memory that the thread reuses; x and y each contiguous, like the relative points
@@ -357,8 +356,11 @@ def _in_threads(
                 work(chunk, pixels[:count].copy_(images[chunk]), around[:count])
 
     try:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(run, range(workers)))
+        with ThreadPoolExecutor(_MAX_THREADS) as pool:
+            helpers = [pool.submit(run) for _ in range(min(threads, _MAX_THREADS) - 1)]
+            run()
+            for helper in helpers:
+                helper.result()
     finally:  # also for threads that start later, which take the number that was set last
         torch.set_num_threads(threads)
 
