@@ -14,6 +14,7 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # run Triton kernels on a CPU; read when Triton is imported
 
+from ptn.training.trainer import GLOBAL_OPTIONS
 
 if find_spec("hypothesis"):  # not required by the GPU tests
     from hypothesis import settings
@@ -23,18 +24,11 @@ if find_spec("hypothesis"):  # not required by the GPU tests
     settings.load_profile("ptn")
 
 
-_OPTIONS = [
-    (torch.backends.cuda.matmul, "allow_tf32"),
-    (torch.backends.cudnn, "allow_tf32"),
-    (torch.backends.cudnn, "deterministic"),
-    (torch.backends.cudnn, "benchmark"),
-    (torch.utils.deterministic, "fill_uninitialized_memory"),
-]
-_DEFAULTS = [getattr(*option) for option in _OPTIONS]
+_DEFAULTS = [getattr(*option) for option in GLOBAL_OPTIONS]
 
 
 def _reset_options() -> None:
-    for (owner, name), value in zip(_OPTIONS, _DEFAULTS, strict=True):
+    for (owner, name), value in zip(GLOBAL_OPTIONS, _DEFAULTS, strict=True):
         setattr(owner, name, value)
     torch.use_deterministic_algorithms(False)
 

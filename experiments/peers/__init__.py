@@ -1,1 +1,1 @@
-"""Networks of other papers, trained on the same data by their own recipes."""
+"""Networks of other papers."""

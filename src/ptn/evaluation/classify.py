@@ -93,7 +93,7 @@ def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None
         name = getattr(
             getattr(network, "_config", None) or getattr(network, "config", None), "name", "this network"
         )
-        raise InputError(f"origins=5 needs a network with a polar transformer, not exported; {name} has none")
+        raise InputError(f"origins=5 needs a network with a polar transformer that is not exported; got {name}")
 
 
 def describe_tta(rotations: int, origins: int) -> str:

@@ -141,7 +141,7 @@ def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *sha
         # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
         if value.shape != (shape if value.dim() == len(shape) else (count, *shape)):
             raise InputError(
-                f"a field of a Similarity has shape {shape} or {(count, *shape)}; got {tuple(value.shape)}"
+                f"a field of a Similarity must have shape {shape} or {(count, *shape)}; got {tuple(value.shape)}"
             )
         return value.to(dtype=dtype, device=device).expand(count, *shape)
     if isinstance(value, tuple):

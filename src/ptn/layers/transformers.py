@@ -73,7 +73,7 @@ class PolarTransformer(nn.Module):
         if predictor is not None and (origin == "center" or in_chans is not None):
             raise InputError("the predictor determines the origin: leave out origin and in_chans, or the predictor")
         if predictor is None and (origin == "learned") != (in_chans is not None):
-            raise InputError('origin="learned" and in_chans=... belong together: both make the default predictor')
+            raise InputError('the default predictor needs both origin="learned" and in_chans=...')
         if in_chans is not None:
             predictor = default_predictor(in_chans)
         self.grid = grid

@@ -56,7 +56,7 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
         raise InputError(f"{model.path} is an exported network: export the network it was made from")
     network: Any = copy.deepcopy(model).float().cpu().eval()
     if images is not None and not len(images):
-        raise InputError("images for the check must be at least one")
+        raise InputError("the check of the exported file needs at least one image")
     if images is None:
         if not hasattr(network, "input_shape"):
             raise InputError(f"give images (N, C, H, W): the input of {type(model).__name__} is unknown")

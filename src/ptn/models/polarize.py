@@ -105,9 +105,7 @@ def polarize(
     """
     options = dict(locals())
     if not isinstance(backbone, nn.Module):
-        raise InputError(
-            f"polarize takes a torch.nn.Module; got {backbone!r}: timm networks are create_model('timm:…')"
-        )
+        raise InputError(f"polarize takes a torch.nn.Module; got {backbone!r}: create a network of timm first")
     for name in ("backbone", "image_size", "in_chans", "layout"):
         del options[name]
     check_choice("origin", origin, ("learned", "center"))

@@ -293,22 +293,25 @@ def prepare_device(precision: Precision) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
+# The global options of torch that `prepare_device` sets.
+GLOBAL_OPTIONS: tuple[tuple[Any, str], ...] = (
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "deterministic"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.utils.deterministic, "fill_uninitialized_memory"),
+)
+
+
 @contextmanager
 def restored_settings() -> Iterator[None]:
     """Context manager: restores the global options of torch that `prepare_device` sets on exit."""
-    options: list[tuple[Any, str]] = [
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "deterministic"),
-        (torch.backends.cudnn, "benchmark"),
-        (torch.utils.deterministic, "fill_uninitialized_memory"),
-    ]
-    before = [getattr(*option) for option in options]
+    before = [getattr(*option) for option in GLOBAL_OPTIONS]
     mode = torch.get_deterministic_debug_mode()
     try:
         with warnings.catch_warnings():
             yield
     finally:
-        for (owner, name), value in zip(options, before, strict=True):
+        for (owner, name), value in zip(GLOBAL_OPTIONS, before, strict=True):
             setattr(owner, name, value)
         torch.set_deterministic_debug_mode(mode)

@@ -158,11 +158,14 @@ def test_a_folder_of_meshes(ptn_cli, save, tmp_path):
 def test_predictions_of_an_onnx_file_are_those_of_its_model(ptn_cli, animals, save, tmp_path):
     pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
     model = ptn.create_model("ccnn_s", image_size=20, num_classes=3)
-    model.classes, model.metadata = ("ant", "bee", "cow"), {"fit": "pad", "dataset_options": {"root": "/home/me"}}
+    model.classes, model.metadata = (
+        ("ant", "bee", "cow"),
+        {"fit": "pad", "dataset_options": {"root": "/private/photos"}},
+    )
     ptn.save_weights(model, tmp_path / "model.safetensors")
     outcome = ptn_cli("export", tmp_path / "model.safetensors", "-o", tmp_path / "model.onnx", "--folder", animals)
     assert outcome.code == 0, outcome.err
-    assert b"/home/me" not in (tmp_path / "model.onnx").read_bytes()
+    assert b"/private/photos" not in (tmp_path / "model.onnx").read_bytes()
     files = [tmp_path / f"model.{suffix}" for suffix in ("safetensors", "onnx")]
     ours, theirs = (ptn_cli("predict", path, animals / "test", "--json").json for path in files)
     assert [row["class"] for row in ours] == [row["class"] for row in theirs]
