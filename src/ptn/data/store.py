@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, check_choice, optional_module
+from ..errors import InputError, check_choice, first_line, optional_module
 from ..files import read_tensors, save_tensors
 
 LOG = logging.getLogger("ptn")
@@ -30,11 +30,7 @@ def reading(path: Path | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise InputError(f"cannot read {path}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"cannot read {path}: {first_line(error)}") from error
 
 
 def cache_folder() -> Path:
@@ -196,5 +192,5 @@ def fetch(remote: Remote) -> Path:
         try:
             return Path(files.fetch(remote.path, downloader=downloader))
         except (OSError, ValueError) as error:  # includes every exception of requests
-            errors.append(f"{url}: {_first_line(error)}")
+            errors.append(f"{url}: {first_line(error)}")
     raise InputError(f"cannot download {remote.path}: {'; '.join(errors)}")

@@ -133,7 +133,7 @@ class Session:
         return read_records(path) if path.exists() else []
 
     def _is_finished(self, recipe: Recipe) -> bool:
-        """True if the run has records. Raises if its folder must not be touched with these self."""
+        """Returns whether the run has records; raises `InputError` if its folder must not be changed."""
         folder = self._folder(recipe)
         if not folder.exists() or not any(folder.iterdir()):
             return False
