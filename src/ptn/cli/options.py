@@ -98,7 +98,7 @@ def load_split(name: str, split: str, title: str = "loading", **options: Any) ->
 def load_data(
     model: Any, weights: str, dataset: str | None, folder: Path | None, split: str, *, labelled: bool = True
 ) -> "Dataset | VoxelDataset":
-    """Returns the requested data set or folder, by default the training data; `labelled` as the model's classes."""
+    """Returns the requested data, by default that of the training; `labelled`: with the classes of the model."""
     from ..evaluation import class_names, match_classes
 
     if folder is not None and dataset is not None:
