@@ -11,7 +11,7 @@ import typer
 import ptn.cli.train as cli
 from ptn.cli.app import main
 from ptn.cli.options import DeviceOption, JsonOption, warn
-from ptn.config import override, parse_setting
+from ptn.config import override
 from ptn.device import choose_device
 from ptn.errors import InputError, check_choice
 from ptn.files import write_text
@@ -58,7 +58,7 @@ def train(
         return
     if not recipes:
         raise InputError("no recipe to train: --list prints their names")
-    changes = dict(map(parse_setting, settings or []))
+    changes = cli.parse_settings(settings)
     chosen = [change(find_recipe(name), changes) for name in recipes]
     code = cli.run_session(
         [run for recipe in chosen for run in with_seeds(recipe, cli.parse_seeds(seeds))],

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,8 @@ from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from .errors import InputError, check_choice, unknown_name
+from .errors import InputError, InputTypeError, check_choice, unknown_name
+from .files import parse_json
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     try:
         return _build(cls, values, "")
     except InputError as error:
-        raise InputError(f"{where}: {error}" if where else str(error)) from error
+        raise type(error)(f"{where}: {error}" if where else str(error)) from error
 
 
 def override(instance: T, settings: Mapping[str, Any]) -> T:
@@ -51,8 +53,10 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise InputError(f"a setting must be KEY=VALUE, such as optimizer.lr=0.005; got {text!r}")
     try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
+        return key, parse_json(value, key)
+    except InputError as error:
+        if not isinstance(error.__cause__, json.JSONDecodeError):
+            raise
         return key, {"True": True, "False": False, "None": None}.get(value, value)
 
 
@@ -183,7 +187,12 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
         return value
     accepted: Any = {float: Real, int: Integral}.get(expected_type, expected_type)
     holds = isinstance(value, accepted) and (expected_type is bool or not isinstance(value, bool))
-    check(key, value, holds, _describe(hint))
+    if not holds:
+        raise InputTypeError(f"{key} must be {_describe(hint)}; got {value!r}")
+    if expected_type is int:
+        check(key, value, -(2**63) <= value < 2**63, "an integer of 64 bits")
+    elif expected_type is float:
+        check(key, value, abs(value) < 2**1023 and math.isfinite(value), "a finite number")
     return expected_type(value) if expected_type in (int, float) else value
 
 

@@ -11,6 +11,10 @@ class InputError(ValueError):
     """Invalid input from the user. The message is one line; the command line prints it and exits with 2."""
 
 
+class InputTypeError(InputError, TypeError):
+    """Input of a wrong type."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[object]) -> InputError:
     """Returns the error for a name that is not in `known`, with the nearest one that is.
 
@@ -35,8 +39,9 @@ def nothing_at(kind: str, path: Path | str) -> InputError:
 
 def check_choice(kind: str, value: object, known: Iterable[object]) -> None:
     """Raises `InputError` unless `value` is one of `known`."""
-    if value not in known:
-        raise unknown_name(kind, value, known)
+    names = list(known)  # not a mapping: the value may be a list, which cannot be a key
+    if value not in names:
+        raise unknown_name(kind, value, names)
 
 
 def first_line(error: Exception) -> str:

@@ -127,16 +127,15 @@ def _load_parts(
 ) -> "Dataset | VoxelDataset":
     """Returns one or several splits of a folder of images, with the fractions of the training."""
     from ..data import load_folder
-    from ..data.dataset import concatenate
+    from ..data.dataset import concatenate, split_names
 
     if root is None:
         raise InputError(f"{weights} was trained on a folder of images: use --folder")
     size, channels = image_shape(model, weights)
     same = {key: options[key] for key in ("valid_fraction", "test_fraction", "seed") if key in options}
     fit = model.metadata.get("fit", "resize")
-    return concatenate(
-        [load_folder(root, part, image_size=size, channels=channels, fit=fit, **same) for part in split.split("+")]
-    )
+    shape: Any = {"image_size": size, "channels": channels, "fit": fit}
+    return concatenate([load_folder(root, part, **shape, **same) for part in split_names(split)])
 
 
 def image_shape(model: Any, weights: str) -> tuple[tuple[int, int], Literal[1, 3]]:

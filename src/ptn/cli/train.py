@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NETWORKS = {"ccnn_s": ("CCNN-S", "plain CNN"), "ptn_s": ("PTN-S", "polar CNN")}
 _ROTATED_DIGITS = 300
+_MAX_RUNS = 10_000
 
 # Options of `python -m experiments train` as well.
 SeedsOption = Annotated[str, typer.Option(help="Seeds, one run each: 0, 0-4 or 0,3,7.")]
@@ -58,7 +59,7 @@ def train(
     fused: FusedOption = None,
 ) -> None:
     """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights."""
-    from ..config import override, parse_setting
+    from ..config import override
     from ..training import dataset_recipe, folder_recipe, with_seeds
 
     if (folder is None) == (dataset is None):
@@ -69,7 +70,7 @@ def train(
         raise InputError("--image-size is for --folder: the images of a data set have a fixed size")
     else:
         recipe = dataset_recipe(str(dataset), model=model)
-    changes = dict(parse_setting(text) for text in settings or [])
+    changes = parse_settings(settings)
     if epochs is not None:
         changes["epochs"] = epochs
     code = run_session(
@@ -127,6 +128,16 @@ def run_session(
     return code
 
 
+def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Returns the settings of --set by dotted key."""
+    from ..config import parse_setting
+
+    changes = dict(map(parse_setting, texts or ()))
+    if "seed" in changes:
+        raise InputError(f"use --seeds {changes['seed']} instead of --set seed")
+    return changes
+
+
 def parse_seeds(text: str) -> list[int]:
     """Returns the seeds of a list of numbers and ranges.
 
@@ -137,10 +148,11 @@ def parse_seeds(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
-            seeds += range(int(first), int(last if dash else first) + 1)
-    except ValueError:
+            span = range(int(first), int(last if dash else first) + 1)
+            seeds += span[:_MAX_RUNS]
+    except (ValueError, OverflowError):
         seeds = []
-    if not seeds:
+    if not 0 < len(seeds) < _MAX_RUNS:
         raise InputError(f"--seeds must be numbers and ranges, such as 0-4 or 0,3,7; got {text!r}")
     return seeds
 

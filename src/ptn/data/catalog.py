@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..config import check, check_options
+from ..config import check_options
 from ..errors import check_choice
-from .dataset import Dataset, VoxelDataset, concatenate
+from .dataset import Dataset, VoxelDataset, concatenate, split_names
 from .digits import SPARE_IMAGES, SPECS, load_generated, load_mnist_split, load_quickstart, load_rotmnist
 from .mnist import ROTATED_ZIP
 from .modelnet import SPLITS as MODELNET_SPLITS
@@ -49,10 +49,9 @@ def load_dataset(name: str, split: str, **options: Any) -> Dataset | VoxelDatase
     >>> load_dataset("sim2mnist", "test", clutter=0)  # doctest: +SKIP
     """
     info = dataset_info(name)
-    parts = split.split("+")
+    parts = split_names(split)
     for part in parts:
         check_choice(f"split of {name}", part, info.splits)
-    check(f"split of {name}", split, len(set(parts)) == len(parts), "a sum of different splits")
     options = check_options(info.load, options, info.options, f"option of {name}")
     return concatenate([info.load(part, **options) for part in parts])
 

@@ -1,9 +1,11 @@
 """Data sets in memory: images or packed voxels, labels, class names and metadata."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,6 +120,14 @@ def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> An
     return replace(dataset, split=split or dataset.split, labels=dataset.labels[rows], meta=meta, **images)
 
 
+def split_names(split: str) -> list[str]:
+    """Return the parts of a split such as "train+valid"."""
+    names = split.split("+")
+    if len(set(names)) < len(names):
+        raise InputError(f"a split must be a sum of different ones, such as train+valid; got {split!r}")
+    return names
+
+
 def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDataset:
     """Join splits of one data set; the split is called "train+valid", for example.
 
@@ -131,6 +141,17 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
     labels = torch.cat([part.labels for part in parts])
     split, meta = "+".join(part.split for part in parts), _join_meta([part.meta for part in parts])
     return replace(first, split=split, labels=labels, meta=meta, **images)
+
+
+def data_sha256(dataset: Dataset | VoxelDataset) -> str:
+    """Return `meta["sha256"]`; of a data set without one, the hash of its images and labels."""
+    if known := dataset.meta.get("sha256"):
+        return str(known)
+    digest = hashlib.sha256()
+    for tensor in (getattr(dataset, _storage(dataset)), dataset.labels):
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    return digest.hexdigest()
 
 
 def _describe(dataset: Dataset | VoxelDataset, shape: Sequence[int]) -> str:

@@ -136,10 +136,11 @@ def _load_meshes(
     if source.is_dir():
         source = source.parent
         stats = {f"{name}/{path.relative_to(source).as_posix()}": path.stat() for path in source.glob("*/*/*.off")}
-        members = {member: (stat.st_size, stat.st_mtime_ns) for member, stat in stats.items()}
+        # ctime, which programs cannot set, changes with every write; hashing gigabytes of text takes too long
+        members = {member: (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for member, stat in stats.items()}
     else:
         with reading(source), zipfile.ZipFile(source) as archive:
-            members = {info.filename: (info.file_size, info.CRC) for info in archive.infolist()}
+            members = {info.filename: (info.file_size, info.CRC, 0) for info in archive.infolist()}
     pattern = re.compile(rf"{name}/(([^/]+)/{split}/([^/.]+)\.off)")
     shapes = {member: match for member in sorted(members) if (match := pattern.fullmatch(member))}
     class_names = tuple(sorted({match[2] for match in shapes.values()}))

@@ -86,7 +86,7 @@ def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dic
     path = cache_folder() / "generated" / f"{key}-{sha256[:16]}.safetensors"
     if os.path.exists(path):  # noqa: PTH110
         try:
-            return read_tensors(path, "cache file")[0]
+            return read_tensors(path, "cache file", needs_digest=True)[0]
         except InputError as error:
             LOG.warning("%s: rebuilding it", error)
     tensors = {name: tensor.contiguous() for name, tensor in build().items()}

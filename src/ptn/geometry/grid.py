@@ -3,7 +3,7 @@
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import InputError, check_choice
 
 Law = Literal["log", "linear"]
+T = TypeVar("T", float, Tensor)
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,25 @@ class PolarGrid:
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (2 * math.pi / self.angles)
-        angle = angle + (phase[..., None] if isinstance(phase, Tensor) else reduce_angle(phase))
+        phase = reduce_angle(phase)
+        angle = angle + (phase[..., None] if isinstance(phase, Tensor) else phase)
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
 
 
-def reduce_angle(angle: float) -> float:
-    """Return `angle` modulo 2π in [-π, π], exact in float64, before it is rounded to the precision of a tensor."""
-    return math.remainder(angle, 2 * math.pi) if math.pi < abs(angle) < math.inf else angle
+def reduce_angle(angle: T) -> T:
+    """Return `angle` modulo 2π, computed in float64: large angles lose precision in float32.
+
+    Angles of less than a turn are returned as they are, as are tensors in float32 on a GPU, where the check would
+    take more kernels than the sampling.
+    """
+    if not isinstance(angle, Tensor):
+        return math.remainder(angle, 2 * math.pi) if math.pi < abs(angle) < math.inf else angle
+    if angle.dtype != torch.float64 and not angle.is_cpu:
+        return angle
+    exact = angle.double()
+    turns = torch.where(exact.abs() > 7, (exact.detach() / (2 * math.pi)).round(), 0.0)
+    return (exact - 2 * math.pi * turns).to(angle.dtype)
 
 
 def relative_points(

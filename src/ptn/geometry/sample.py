@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import InputError, check_choice
-from .grid import PolarGrid, cached_points, origin_px, relative_points
+from .grid import PolarGrid, cached_points, origin_px, reduce_angle, relative_points
 from .wrap import wrap_pad
 
 Mode = Literal["bilinear", "bicubic", "nearest"]
@@ -181,7 +181,7 @@ def _sample(
     if _takes_triton(images, origin, grid, backend):
         from . import triton_ops
 
-        return triton_ops.polar_sample(images, origin, grid, phase, dilation, mode, padding_mode)
+        return triton_ops.polar_sample(images, origin, grid, reduce_angle(phase), dilation, mode, padding_mode)
     if images.dim() == 5:
         polar = _sample_torch(fold_slices(images), origin, grid, phase, dilation, mode, padding_mode)
         return polar.unflatten(1, (images.shape[1], -1)).permute(0, 1, 3, 4, 2)

@@ -104,8 +104,7 @@ def similarity_warp(
     volumes = isinstance(images, Tensor) and images.dim() == 5
     check_images(images, "(N, C, X, Y, Z)" if volumes else "(N, C, H, W)")
     check_options(mode, padding_mode)
-    rotation = pose.rotation if isinstance(pose.rotation, Tensor) else reduce_angle(pose.rotation)
-    rotation, scale = _per_image(rotation, images), _per_image(pose.scale, images)
+    rotation, scale = _per_image(reduce_angle(pose.rotation), images), _per_image(pose.scale, images)
     shift = _per_image(pose.shift_px, images, 2)
     if values_known(scale) and not bool((scale != 0).all()):
         raise InputError("scale must not be 0")

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from ..data.dataset import subset
 from ..device import Precision, choose_device
 from ..errors import InputError
 from ..evaluation import match_classes, scores
-from ..files import make_folder, save_tensors
+from ..files import locked_folder, save_tensors
 from ..models import ModelConfig, Network, save_weights
 from .progress import QuietReporter, make_reporter
 from .recipe import DataSpec, Recipe, default_recipe
-from .trainer import CHECKPOINT, Progress, Run, RunData, channel_statistics, prepare_device, restored_settings
+from .trainer import CHECKPOINTS, Progress, Run, RunData, channel_statistics, prepare_device, restored_settings
 
 TrainingData = Dataset | VoxelDataset | str | Path | tuple[Tensor, Tensor]
 
@@ -102,9 +103,9 @@ def fit(
         raise InputError(f"the model has {outputs} outputs, the data {count} classes: use num_classes={count}")
     if isinstance(model, Network) and isinstance(train_set, Dataset) and not _is_normalized(model):
         model.set_normalization(*channel_statistics(train_set.images))
-    target = None if folder is None else make_folder(Path(folder))
+    target = None if folder is None else Path(folder)
     reporter = make_reporter() if progress else QuietReporter()
-    with restored_settings():
+    with nullcontext() if target is None else locked_folder(target), restored_settings():
         prepare_device(recipe.precision)
         place, on_epoch = choose_device(str(device)), reporter.epoch
         run = Run(recipe, RunData(train_set, valid_set), place, target, network=model, on_epoch=on_epoch)
@@ -121,13 +122,14 @@ def fit(
                 model.classes = tuple(train_set.classes)  # type: ignore[assignment]
                 model.metadata = {"dataset": train_set.name, "seed": recipe.seed}  # type: ignore[assignment]
             model.eval()
-    if target is not None:
-        path = target / "weights.safetensors"
-        if _config(model) is not None:
-            save_weights(model, path)  # type: ignore[arg-type]
-        else:  # create_model cannot build it
-            save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
-        (target / CHECKPOINT).unlink(missing_ok=True)
+        if target is not None:
+            path = target / "weights.safetensors"
+            if _config(model) is not None:
+                save_weights(model, path)  # type: ignore[arg-type]
+            else:  # create_model cannot build it
+                save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
+            for name in CHECKPOINTS:
+                (target / name).unlink(missing_ok=True)
     history = [Progress(**epoch) for epoch in run.history]
     best = min(history, key=lambda epoch: epoch.valid_error or 0.0) if run.best else history[-1]
     return History(history, best.epoch, run.seconds)

@@ -84,7 +84,7 @@ class EvaluationSpec:
 
     def __post_init__(self) -> None:
         for name in ("rotations", "origins"):
-            check(f"evaluations.{name}", getattr(self, name), getattr(self, name) >= 1, "at least 1")
+            check(f"evaluations.{name}", getattr(self, name), 1 <= getattr(self, name) <= 360, "from 1 to 360")
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,12 @@ class Recipe:
     evaluations: tuple[EvaluationSpec, ...] = (EvaluationSpec(),)
 
     def __post_init__(self) -> None:
-        check("epochs", self.epochs, self.epochs >= 1, "at least 1")
-        check("batch", self.batch, self.batch >= 1, "at least 1")
-        check("seed", self.seed, self.seed >= 0, "at least 0")
+        folder = self.name.replace("/", ".")
+        valid = not folder or (folder.strip(".") and folder.isprintable() and "\\" not in folder)
+        check("name", self.name, bool(valid) and len(folder.encode()) <= 200, "the name of a folder")
+        check("epochs", self.epochs, 1 <= self.epochs <= 10**6, "from 1 to a million")
+        check("batch", self.batch, 1 <= self.batch <= 10**6, "from 1 to a million")
+        check("seed", self.seed, 0 <= self.seed < 2**40, "at least 0 and less than 2^40")
         check("evaluations", self.evaluations, len(self.evaluations) > 0, "at least one evaluation")
         for name in ("label_smoothing", "dropout"):
             check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and less than 1")
@@ -158,7 +161,8 @@ def folder_recipe(root: Path | str, *, model: str = "ptn_b", image_size: int = 6
     """
     _check_model(model, voxels=False, data="a folder of images")
     count = sum(len(files) for files in list_images(Path(root))["train"].values())
-    name = f"folder/{Path(root).resolve().name}/{model.replace(':', '-')}"
+    title = "".join(letter if letter.isprintable() else "_" for letter in Path(root).resolve().name)
+    name = f"folder/{title[:50]}/{model.replace(':', '-')}"
     data = DataSpec("folder", valid="valid", options={"root": str(root), "image_size": image_size})
     return default_recipe(name, data, model, count, augment=_ANY_ROTATION)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ..config import build, check
 from ..errors import InputError
-from ..files import make_folder
+from ..files import make_folder, parse_json, try_lock
 
 LOG = logging.getLogger("ptn")
 SCHEMA = 2
@@ -59,6 +59,11 @@ class Record:
     def __post_init__(self) -> None:
         error, failed = self.test_error, self.status == "failed"
         check("test_error", error, (error is None) == failed, "null if and only if a run failed")
+        check("test_error", error, error is None or 0 <= error <= 100, "from 0 to 100 %")
+        for name in ("params", "seed", "epochs", "train_seconds"):
+            check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
+        for name in ("rotations", "origins"):
+            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
 
     @property
     def identity(self) -> tuple[str, str | None, int, int]:
@@ -79,12 +84,10 @@ def append_records(path: Path, records: Iterable[Record], *, only_new: bool = Fa
 
     An incomplete last line, left by an interrupted write, is removed first.
     """
-    import fcntl  # not on Windows, where records can still be read
-
     make_folder(path.parent)
     try:
         with path.open("a+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try_lock(file, wait=True)
             file.seek(0)
             complete = _complete(file.read(), path)
             if only_new:
@@ -104,14 +107,23 @@ def append_records(path: Path, records: Iterable[Record], *, only_new: bool = Fa
         raise InputError(f"cannot write records to {path}: {error.strerror}") from error
 
 
+def check_appendable(path: Path) -> None:
+    """Raises `InputError` if records cannot be appended to `path`, which need not exist."""
+    existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    if path.exists():
+        read_records(path)
+    if existing.is_dir() == path.exists() or not os.access(existing, os.W_OK):
+        raise InputError(f"cannot write records to {path}: choose another file")
+
+
 def _complete(data: bytes, path: Path) -> bytes:
     """Returns the content of a file without an incomplete last line."""
     whole, newline, last = data.rpartition(b"\n")
     if not last:
         return data
     try:
-        json.loads(last)
-    except ValueError as error:
+        parse_json(last, "the last line")
+    except InputError as error:
         if not (last.startswith(_START) or _START.startswith(last)):
             raise InputError(f"{path}, last line: not a record") from error
         LOG.warning("%s: dropped an incomplete last line", path)
@@ -125,10 +137,7 @@ def _parse(data: bytes, path: Path) -> list[Record]:
 
 
 def _parse_line(line: bytes, where: str) -> Record:
-    try:
-        values = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where}: not a record in JSON ({error})") from error
+    values = parse_json(line, where)
     schema = values.get("schema") if isinstance(values, dict) else None
     if schema != SCHEMA:  # first: its fields differ too
         raise InputError(f"{where}: unknown record schema {schema!r}; this version of ptn reads schema {SCHEMA}")

@@ -1,9 +1,9 @@
 """Training sessions: recipes in, weights and records out."""
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,21 @@ import torch
 
 from ..config import check, check_options
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
+from ..data.dataset import data_sha256
 from ..data.folder import OPTIONS as FOLDER_OPTIONS
 from ..device import describe_device
 from ..errors import InputError
-from ..evaluation import evaluate
-from ..files import make_folder
+from ..evaluation import check_tta, evaluate
+from ..files import empty_folder, locked_folder, read_tensors
 from ..models import Model, count_parameters, save_weights
+from ..models.zoo import decode_metadata
 from .distributed import Parallel
 from .fleet import FleetOutcome, train_fleet
 from .progress import PlainReporter, QuietReporter, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
-from .records import Record, append_records, git_commit, read_records
-from .trainer import CHECKPOINT, Run, RunData, build_model, prepare_device
+from .records import Record, append_records, check_appendable, git_commit, read_records
+from .step import image_shape
+from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, prepare_device, say_machine
 
 AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
@@ -81,6 +84,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.splits: dict[str, AnyDataset] = {}  # shared by the runs
+        budget = self.budget_seconds
+        check("budget_seconds", budget, budget is None or budget >= 0, "at least 0")
         if not self.parallel.leads:
             self.reporter = QuietReporter()
 
@@ -93,19 +98,27 @@ class Session:
             raise InputError("recipes of different precision cannot be trained in one session")
         if len({(recipe.name, recipe.seed) for recipe in recipes}) < len(recipes):
             raise InputError("two recipes have the same name and seed")
+        with ExitStack() as locks:
+            if self.parallel.leads:
+                for recipe in recipes:
+                    locks.enter_context(locked_folder(self._folder(recipe)))
+            return self._train(recipes)
+
+    def _train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
         finished = [] if self.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
         waiting = [recipe for recipe in recipes if recipe not in finished]
         self.parallel.wait()  # no process writes files before all have checked for finished runs
         distinct = {recipe.sha256: recipe for recipe in waiting}
         if self.fresh or len(distinct) > 1:  # errors come before runs are deleted, or hours spent on the first
             for recipe in distinct.values():
-                build_model(recipe, self._load(recipe, recipe.data.train))
-        if self.fresh and self.parallel.leads:
-            for recipe in recipes:
-                shutil.rmtree(self._folder(recipe), ignore_errors=True)
-        if self.results is not None and self.parallel.leads and finished:
-            records = [record for recipe in finished for record in self._records(recipe)]
-            append_records(self.results, records, only_new=True)
+                self._check(recipe, build_model(recipe, self._load(recipe, recipe.data.train)))
+        for path in self._record_files():
+            check_appendable(path)
+        if self.parallel.leads:
+            for recipe in recipes if self.fresh else []:
+                empty_folder(self._folder(recipe))
+            for recipe in finished:  # it may have been killed while it wrote its records
+                self._publish(recipe, self._records(recipe))
         self.parallel.wait()
         try:
             return train_fleet(
@@ -132,6 +145,22 @@ class Session:
         path = self._folder(recipe) / "result.jsonl"
         return read_records(path) if path.exists() else []
 
+    def _record_files(self) -> list[Path]:
+        """Returns the files of records of several runs."""
+        return [self.folder / "records.jsonl", *([self.results] if self.results is not None else [])]
+
+    def _check(self, recipe: Recipe, model: Model) -> None:
+        """Raises `InputError` if the trained model could not be tested."""
+        train = self._load(recipe, recipe.data.train)
+        for split in (recipe.data.valid, recipe.data.test):
+            data = train if split is None else self._load(recipe, split)
+            if data.classes != train.classes:
+                raise InputError(f"{recipe.name}: the splits {data.split} and {train.split} have other classes")
+            if split is not None and (shape := image_shape(data)) != model.input_shape:
+                raise InputError(f"{recipe.name}: the images of {split} are {shape}, not {model.input_shape}")
+        for evaluation in recipe.evaluations:
+            check_tta(model, rotations=evaluation.rotations, origins=evaluation.origins)
+
     def _is_finished(self, recipe: Recipe) -> bool:
         """Returns whether the run has records; raises `InputError` if its folder must not be changed."""
         folder = self._folder(recipe)
@@ -147,7 +176,22 @@ class Session:
             raise InputError(
                 f"{folder} has a finished run with other settings or evaluations: start over with --fresh"
             )
+        self._compare(recipe, records[0])
         return True
+
+    def _compare(self, recipe: Recipe, record: Record) -> None:
+        """Raises `InputError` if the data of a finished run have changed or its weights are damaged."""
+        folder = self._folder(recipe)
+        train = self._load(recipe, recipe.data.train)
+        before, now = [record.data_sha256], [data_sha256(train)]
+        if test := record.metrics.get("test_sha256"):
+            before, now = [*before, test], [*now, data_sha256(self._load(recipe, recipe.data.test))]
+        if record.status == "done":
+            path = folder / "weights.safetensors"
+            _, classes, _ = decode_metadata(read_tensors(path, "weights file")[1], path)
+            before, now = [*before, *(classes or ())], [*now, *train.classes]
+        check_data(folder, before, now)
+        say_machine(folder, (record.torch, record.device), (torch.__version__, describe_device(self.device)))
 
     def _start(self, recipe: Recipe) -> Run:
         valid = recipe.data.valid
@@ -162,7 +206,7 @@ class Session:
             checkpoint_every=self.checkpoint_every,
             on_epoch=self.reporter.epoch,
         )
-        make_folder(self._folder(recipe))  # only now: a recipe that cannot be trained leaves no folder
+        self._check(recipe, run.template)
         if self.resume:
             run.resume()
         self.reporter.begin(run)
@@ -203,7 +247,6 @@ class Session:
         folder = self._folder(recipe)
         save_weights(model, folder / "weights.safetensors")
         self._write(recipe, records)
-        (folder / CHECKPOINT).unlink(missing_ok=True)
         self.reporter.done(run, records)
 
     def _test(self, model: Model, recipe: Recipe, evaluation: EvaluationSpec, blank: Record) -> Record:
@@ -214,6 +257,7 @@ class Session:
         result = evaluate(model, test, rotations=rotations, origins=origins, precision=recipe.precision)
         metrics = {
             "source": test.meta.get("source"),
+            "test_sha256": data_sha256(test),
             "test_count": result.n,
             "test_seconds": round(time.perf_counter() - start, 3),
             "per_class_accuracy": [None if value is None else round(value, 2) for value in result.per_class],
@@ -226,10 +270,15 @@ class Session:
         return replace(blank, test_error=error, metrics=metrics, status="done", **vars(evaluation))
 
     def _write(self, recipe: Recipe, records: Sequence[Record]) -> None:
-        append_records(self.folder / "records.jsonl", records)
-        if self.results is not None:
-            append_records(self.results, records)
-        append_records(self._folder(recipe) / "result.jsonl", records)  # last: it marks the run as finished
+        append_records(self._folder(recipe) / "result.jsonl", records)  # first: it marks the run as finished
+        self._publish(recipe, records)
+
+    def _publish(self, recipe: Recipe, records: Sequence[Record]) -> None:
+        """Copies the records of a run to the other files, then deletes its checkpoints unless it failed."""
+        for path in self._record_files():
+            append_records(path, records, only_new=True)
+        for name in CHECKPOINTS if records[0].status == "done" else ():
+            (self._folder(recipe) / name).unlink(missing_ok=True)
 
 
 def make_record(run: Run, metrics: dict[str, Any]) -> Record:
@@ -248,7 +297,7 @@ def make_record(run: Run, metrics: dict[str, Any]) -> Record:
         train_seconds=round(run.seconds, 3),
         seconds_per_epoch=round(run.seconds / run.epoch, 5) if run.epoch else None,
         selection=recipe.selection,
-        data_sha256=str(run.data.train.meta.get("sha256", "")),
+        data_sha256=data_sha256(run.data.train),
         config=recipe.changes(),
         config_sha256=recipe.sha256,
         git=git_commit(),

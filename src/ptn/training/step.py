@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -86,21 +87,17 @@ def make_optimizer(
     return torch.optim.AdamW(groups, lr=lr, fused=True, capturable=lr.is_cuda)
 
 
-def learning_rates(spec: ScheduleSpec, peak: float, steps: int) -> Tensor:
-    """Returns the learning rate at each step, float32 (steps,)."""
+def learning_rate(spec: ScheduleSpec, peak: float, step: int, steps: int) -> float:
+    """Returns the learning rate at one of `steps`."""
     warmup = round(spec.warmup * steps)
-
-    def rate(step: int) -> float:
-        if step < warmup:
-            return peak * (step + 1) / warmup
-        if spec.kind == "cosine":
-            fraction = (step - warmup) / (steps - warmup)
-            return peak * 0.5 * (1 + math.cos(math.pi * fraction))
-        if spec.kind == "steps":
-            return peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75))
-        return peak
-
-    return torch.tensor([rate(step) for step in range(steps)], dtype=torch.float32)
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if spec.kind == "cosine":
+        fraction = (step - warmup) / (steps - warmup)
+        return peak * 0.5 * (1 + math.cos(math.pi * fraction))
+    if spec.kind == "steps":
+        return peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75))
+    return peak
 
 
 # --- the step
@@ -119,10 +116,11 @@ class TrainingStep:
     ) -> None:
         self.model, self.recipe, self.batches = model, recipe, batches
         self.device = device = batches.labels.device
-        rates = learning_rates(recipe.schedule, recipe.optimizer.lr, recipe.epochs * batches.steps)
-        self.rates, self.planned_rates = rates.to(device), rates.tolist()
+        self.steps = recipe.epochs * batches.steps
+        self.rates = torch.zeros(batches.steps, device=device)  # of an epoch
+        self.plan(0)
         self.lr = torch.tensor(recipe.optimizer.lr, device=device)
-        self.delay = round(recipe.schedule.origin_delay * len(self.rates))
+        self.delay = round(recipe.schedule.origin_delay * self.steps)
         self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
         self.optimizer = make_optimizer(model, recipe.optimizer, self.lr, self.origin_lr)
         self._allocate_optimizer_state()
@@ -147,6 +145,15 @@ class TrainingStep:
             self._step()
         else:
             self.graph.replay()
+
+    def rate(self, step: int) -> float:
+        """Returns the learning rate at a step of the run, rounded to float32."""
+        return float(np.float32(learning_rate(self.recipe.schedule, self.recipe.optimizer.lr, step, self.steps)))
+
+    def plan(self, epoch: int) -> None:
+        """Sets the learning rates of the steps of an epoch."""
+        first, count = epoch * self.batches.steps, self.batches.steps
+        self.rates.copy_(torch.tensor([self.rate(first + step) for step in range(count)]), non_blocking=True)
 
     def capture(self) -> None:
         """Captures the step as a CUDA graph, sets `cost` to its time in seconds, and restores all state."""
@@ -225,12 +232,11 @@ class TrainingStep:
 
 def begin(step: TrainingStep) -> tuple[Tensor, Tensor]:
     """Sets the learning rates and the amount of origin jitter; returns the batch."""
-    step.lr.copy_(step.rates.index_select(0, step.count.clamp(max=len(step.rates) - 1))[0])
+    step.lr.copy_(step.rates.index_select(0, step.count % len(step.rates))[0])
     if step.origin_lr is not None:
         step.origin_lr.copy_(torch.where(step.count[0] < step.delay, 0.0, step.lr))
     for noise in step.fading:
-        steps = len(step.rates)
-        amount = ((steps - step.count) / (step.recipe.schedule.jitter_fade * steps)).clamp(max=1)
+        amount = ((step.steps - step.count) / (step.recipe.schedule.jitter_fade * step.steps)).clamp(max=1)
         noise.copy_(0.5 + amount * (noise - 0.5))
     return step.batches.load()
 

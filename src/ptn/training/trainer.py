@@ -2,9 +2,10 @@
 
 import copy
 import json
+import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -14,11 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config import build, check
 from ..data import Dataset, VoxelDataset
-from ..device import Precision, set_float32
+from ..data.dataset import data_sha256
+from ..device import Precision, describe_device, set_float32
 from ..errors import InputError
 from ..evaluation import DivergedError, evaluate
-from ..files import read_tensors, save_tensors
+from ..files import parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
@@ -47,9 +50,27 @@ class RunData:
     valid: Dataset | VoxelDataset | None = None
 
 
-CHECKPOINT = "checkpoint.safetensors"
+LOG = logging.getLogger("ptn")
+CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
+"""Names of the last checkpoint and of the one before it."""
 _STATE = ("epoch", "position", "seconds", "started", "history", "best_error")
-"""Attributes of a run that a checkpoint stores as JSON."""
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """What a checkpoint stores as JSON: the recipe, the data, the machine, and attributes of the run."""
+
+    recipe: dict[str, Any]
+    data: tuple[str, ...]
+    classes: tuple[str, ...]
+    torch: str
+    device: str
+    epoch: int
+    position: int
+    seconds: float
+    started: str
+    history: tuple[Progress, ...]
+    best_error: float | None
 
 
 @dataclass(eq=False)
@@ -105,6 +126,7 @@ class Run:
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
         self.best_error: float | None = None
+        self._last_is_damaged = False
         with self.on_stream():
             self.step = TrainingStep(self.model, recipe, self.batches, self.parallel, fused=self.fused)
             if self.device.type == "cuda" and processes == 1:
@@ -128,6 +150,7 @@ class Run:
         while not self.done:
             with self.on_stream():
                 self.batches.start(order, self.position)
+                self.step.plan(self.epoch)
             while self.position < self.steps_per_epoch:
                 with self.on_stream():
                     self.step()
@@ -164,33 +187,75 @@ class Run:
             return
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         tensors |= {f"best.{key}": value for key, value in self.best.items()}
-        state = {"recipe": self.recipe.to_dict(), **{name: getattr(self, name) for name in _STATE}}
-        save_tensors(self.folder / CHECKPOINT, tensors, {"state": json.dumps(state)})
+        state = {**self._origin(), **{name: getattr(self, name) for name in _STATE}}
+        last, previous = (self.folder / name for name in CHECKPOINTS)
+        keep = None if self._last_is_damaged else previous
+        save_tensors(last, tensors, {"state": json.dumps(state)}, keep=keep)
+        self._last_is_damaged = False
+
+    def _origin(self) -> dict[str, Any]:
+        """What decides the result of a run, and the machine."""
+        sets = [self.data.train, *([self.data.valid] if self.data.valid is not None else [])]
+        return {
+            "recipe": self.recipe.to_dict(),
+            "data": list(map(data_sha256, sets)),
+            "classes": list(self.data.train.classes),
+            "torch": torch.__version__,
+            "device": describe_device(self.device),
+        }
 
     def resume(self) -> bool:
-        """Restores the checkpoint in `folder`; returns False if there is none."""
-        if self.folder is None or not (self.folder / CHECKPOINT).exists():
-            return False
-        path = self.folder / CHECKPOINT
-        saved, metadata = read_tensors(path, "checkpoint")
-        if "state" not in metadata:
-            raise InputError(f"{path} is not a checkpoint")
-        state = json.loads(metadata["state"])
-        state["recipe"]["data"].pop("hold_out", None)  # a setting of earlier versions
-        if state["recipe"] != self.recipe.to_dict():
+        """Restores the last checkpoint in `folder`, or the one before if it is damaged; False if there is none.
+
+        Raises:
+            InputError: The checkpoint is of another run or other data, or all checkpoints are damaged.
+        """
+        names = CHECKPOINTS if self.folder is not None else ()
+        paths = [path for name in names if (path := Path(self.folder or "", name)).exists()]
+        for path in paths:
+            try:
+                saved, metadata = read_tensors(path, "checkpoint", needs_digest=True)
+                if "state" not in metadata:
+                    raise InputError(f"{path} is not a checkpoint")
+                state = build(CheckpointState, parse_json(metadata["state"], str(path)), str(path))
+            except InputError as error:
+                if path == paths[-1]:
+                    raise InputError(f"{error}; start over with --fresh, or in another folder") from error
+                LOG.warning("%s; continuing from the checkpoint before it", error)
+                self._last_is_damaged = True
+            else:
+                self._restore(path, saved, state)
+                return True
+        return False
+
+    def _restore(self, path: Path, saved: dict[str, Tensor], state: CheckpointState) -> None:
+        origin = self._origin()
+        if state.recipe != origin["recipe"]:
             raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
+        check_data(path, [*state.data, *state.classes], [*origin["data"], *origin["classes"]])
+        say_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
+        tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
+        if any(key.startswith("best.") for key in saved):
+            tensors |= {f"best.{key}": value for key, value in self.template.state_dict().items()}
+
+        def kinds(group: dict[str, Tensor]) -> dict[str, Any]:
+            return {key: (value.shape, value.dtype) for key, value in group.items()}
+
+        if kinds(saved) != kinds(tensors):
+            raise InputError(f"{path} is of another model: choose another folder")
+        done = state.epoch * self.steps_per_epoch + state.position
+        valid = state.epoch >= 0 and 0 <= state.position <= self.steps_per_epoch and state.seconds >= 0
+        valid &= len(state.history) == state.epoch <= self.recipe.epochs and int(saved["count"]) == done
+        check(f"{path}: the number of steps", done, valid, "that of its tensors and its history")
         best = [key for key in saved if key.startswith("best.")]
         self.best = {key.removeprefix("best."): saved.pop(key).to(self.device) for key in best}
         self.step.generator.set_state(saved.pop("generator"))
-        tensors = self.step.tensors()
-        if saved.keys() != tensors.keys() or any(saved[key].shape != tensors[key].shape for key in saved):
-            raise InputError(f"{path} is of another model: choose another folder")
         with self.on_stream(), torch.no_grad():
-            for key, value in tensors.items():
-                value.copy_(saved[key])
+            for key, value in saved.items():
+                tensors[key].copy_(value)
         for name in _STATE:
-            setattr(self, name, state[name])
-        return True
+            setattr(self, name, getattr(state, name))
+        self.history = [_describe(progress) for progress in state.history]
 
     # --- the end of an epoch
 
@@ -199,16 +264,16 @@ class Run:
         loss, wrong, first_bad = self._totals()
         self.epoch, self.position = self.epoch + 1, 0
         if first_bad >= 0:
-            rate = self.step.planned_rates[first_bad]
+            rate = self.step.rate(first_bad)
             raise DivergedError(
                 f"the loss is not finite at step {first_bad} "
                 f"(epoch {first_bad // steps + 1}, learning rate {rate:g}): lower optimizer.lr"
             )
-        rate = self.step.planned_rates[self.epoch * steps - 1]
+        rate = self.step.rate(self.epoch * steps - 1)
         progress = Progress(self.epoch, loss / steps, 100 * wrong / (steps * self.batch), rate)
         if self.recipe.selection == "valid":
             progress = replace(progress, valid_error=self._validate())
-        self.history.append({key: value for key, value in vars(progress).items() if value is not None})
+        self.history.append(_describe(progress))
         with self.on_stream():
             self.step.loss_sum.zero_()
             self.step.wrong.zero_()
@@ -246,6 +311,23 @@ class Run:
     def _synchronize(self) -> None:
         if self.cuda_stream is not None:
             self.cuda_stream.synchronize()
+
+
+def check_data(path: Path, before: Sequence[str], now: Sequence[str]) -> None:
+    """Raises `InputError` unless the hashes of the data and the class names of a run are those of `path`."""
+    if list(before) != list(now):
+        raise InputError(f"{path} is of other images or classes than the data has now: restore them, or use --fresh")
+
+
+def say_machine(path: Path, before: tuple[str, str], now: tuple[str, str]) -> None:
+    """Warns if the version of torch or the device, with its number of threads, are not those of `path`."""
+    if before != now:
+        words = "{} is of torch {} on {}, this is torch {} on {}: results may differ by rounding"
+        LOG.warning(words.format(path, *before, *now))
+
+
+def _describe(progress: Progress) -> dict[str, Any]:
+    return {key: value for key, value in vars(progress).items() if value is not None}
 
 
 def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:

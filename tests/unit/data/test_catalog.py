@@ -24,7 +24,7 @@ def test_missing_files_are_named_with_a_command_that_exists(store, name):
     [
         ("rotmnits", "train", {}, "did you mean 'rotmnist'"),
         ("rotmnist", "train+validation", {}, "did you mean 'valid'"),
-        ("rotmnist", "valid+valid", {}, "a sum of different splits"),
+        ("rotmnist", "valid+valid", {}, "a sum of different ones"),
         ("rotmnist", "test", {"source": "orginal"}, "did you mean 'original'"),
         ("sim2mnist", "test", {"cluter": 0}, "did you mean 'clutter'"),
         ("sim2mnist", "test", {"clutter": 2.5}, "clutter must be an integer"),

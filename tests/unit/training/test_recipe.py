@@ -37,13 +37,13 @@ def test_the_hash_depends_on_training_alone(recipe):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("epochs", 0, "epochs must be at least 1"),
+        ("epochs", 0, "epochs must be from 1"),
         ("schedule.kind", "cosin", "did you mean 'cosine'"),
         ("schedule.warmup", 1.0, "schedule.warmup must be a fraction"),
-        ("optimizer.lr", float("nan"), "optimizer.lr must be positive"),
+        ("optimizer.lr", float("nan"), "optimizer.lr must be a finite number"),
         ("augment.scale", [2, 1], "two positive numbers in order"),
         ("selection", "valid", "set data.valid"),
-        ("evaluations", [{"rotations": 0}], "evaluations.rotations must be at least 1"),
+        ("evaluations", [{"rotations": 0}], "evaluations.rotations must be from 1"),
     ],
 )
 def test_bad_settings_are_named(recipe, key, value, message):

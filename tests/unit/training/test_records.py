@@ -53,7 +53,7 @@ def test_what_is_appended_is_read_back_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("not json", "not a record in JSON"),
+        ("not json", "not JSON"),
         ('{"schema": 7, "future": 1}', "schema 7"),
         (json.dumps(asdict(RECORD) | {"params": "many"}), "params must be an integer; got 'many'"),
     ],
