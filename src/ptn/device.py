@@ -29,7 +29,9 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"no device {name!r} on this machine: torch reports {torch.cuda.device_count()} GPUs")
     return device

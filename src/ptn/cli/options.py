@@ -30,6 +30,17 @@ BatchOption = Annotated[int | None, typer.Option(min=1, help="Images per forward
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
+def printable(text: object) -> str:
+    """Returns a text with control characters, such as those in names of files, as escape sequences."""
+    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text))
+    return "".join(letters)
+
+
+def show(*values: object, sep: str = " ") -> None:
+    """Prints texts that may have names of files or classes."""
+    print(*map(printable, values), sep=sep, flush=True)
+
+
 def print_json(value: Any) -> None:
     """Prints JSON to standard output."""
     print(json.dumps(value, indent=2))
@@ -50,20 +61,21 @@ def print_table(
 
     table = Table(title=title, show_lines=lines)
     for heading in headings:
-        table.add_column(escape(heading), justify="right" if heading in right else "left")
+        table.add_column(escape(printable(heading)), justify="right" if heading in right else "left")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*("\n".join(escape(printable(line)) for line in cell.split("\n")) for cell in row))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def warn(message: str) -> None:
     """Prints one line to standard error."""
-    print(f"ptn: {' '.join(message.split())}", file=sys.stderr)
+    print(f"ptn: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Context manager that yields `report(done, total)`, which shows a bar or lines on standard error."""
+    title = printable(title)
     if not sys.stderr.isatty():
         print(title, file=sys.stderr)
         tenths = 0

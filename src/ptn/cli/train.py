@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, optional_module
-from .options import DeviceOption, print_table
+from .options import DeviceOption, print_table, show
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,9 +119,9 @@ def run_session(
     if parallel.leads:
         files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]
         if weights := [path for path in files if path.exists()]:
-            print("weights:", *weights, sep="\n")
+            show("weights:", *weights, sep="\n")
         if code != 3 or weights:
-            print(f"records: {output / 'records.jsonl'}")
+            show(f"records: {output / 'records.jsonl'}")
         if code == 3:
             print(f"stopped: {outcome.reason}; {how_to_continue}")
     parallel.end(code)
@@ -188,7 +188,7 @@ def quickstart(
     images, labels, _ = bundled_digits()
     draw_log_polar(images[labels == 3][0].float() / 255, output / "logpolar.png")
     weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
-    print(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
+    show(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
     print("Next:")
     print(f"  ptn evaluate {shlex.quote(str(weights))} --per-class")
     print("  ptn train --folder PHOTOS          (one folder of images per class)")

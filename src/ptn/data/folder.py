@@ -19,7 +19,7 @@ from torch import Tensor
 from ..config import check, check_options
 from ..errors import InputError, check_choice, nothing_at
 from .dataset import Dataset
-from .images import FITS, IMAGE_SUFFIXES, Fit, fit_image, read_image
+from .images import FITS, IMAGE_SUFFIXES, Fit, read_fitted
 from .store import LOG, fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
@@ -52,13 +52,14 @@ def load_folder(
 
     `meta` has "files" and "skipped" (paths relative to `root`), "source" and "sha256".
     """
-    root = Path(root)
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
-    given = {"image_size": image_size, "channels": channels}
-    image_size, channels = check_options(load_folder, given, OPTIONS, "option of folder").values()
+    given = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
+    given |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
+    checked = check_options(load_folder, given, OPTIONS, "option of folder")
+    root, image_size, channels = Path(checked["root"]), checked["image_size"], checked["channels"]
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    check("image_size", image_size, min(height, width) > 0, "positive")
+    check("image_size", image_size, 0 < min(height, width) <= max(height, width) <= 4096, "from 1 to 4,096 pixels")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     valid = min(fractions.values()) >= 0 and sum(fractions.values()) < 1
     check("valid_fraction and test_fraction", fractions, valid, "at least 0 and less than 1 together")
@@ -137,7 +138,7 @@ def _read_all(files: Sequence[Path], size: tuple[int, int], channels: int, fit: 
 
     def read(path: Path) -> Tensor | None:
         try:
-            return fit_image(read_image(path)[0], size, channels, fit)
+            return read_fitted(path, size, channels, fit)
         except InputError as error:
             LOG.warning("skipped %s", error)
             return None

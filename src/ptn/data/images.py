@@ -2,7 +2,9 @@
 
 import json
 import math
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,8 +16,8 @@ from torch import Tensor
 
 from ..config import build, check
 from ..errors import InputError, nothing_at
-from ..files import atomic_path
-from ..geometry import Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
+from ..files import atomic_path, parse_json
+from ..geometry import MAX_PIXELS, Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
 from .dataset import Dataset, VoxelDataset
 from .store import reading
 
@@ -32,7 +34,10 @@ LUMA = (0.299, 0.587, 0.114)
 
 _POLAR_KEY = "ptn-polar"
 _POLAR_SUFFIX = ".polar"
-_MAX_PIXELS = 2**28
+_MAX_VALUES = 3 * MAX_PIXELS
+_BANDS = {"1": 1, "L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "I": 1, "I;16": 1, "F": 1}  # other modes are converted
+_LARGE = threading.Lock()  # only one image of more than this many pixels is decoded at a time
+_LARGE_PIXELS = 2**22
 _CELLS, _COLUMNS = 48, 8
 _CELL_PX = 192
 _GAP_PX = 6
@@ -50,6 +55,9 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     if not path.exists():
         raise nothing_at("file", path)
     with reading(path), Image.open(path) as file:
+        pixels = file.width * file.height
+        if pixels > MAX_PIXELS or pixels * _BANDS.get(file.mode[:4], 4) > _MAX_VALUES:
+            raise ValueError(f"{file.width}×{file.height} pixels are too many, at most {MAX_PIXELS:,}")
         texts = {str(key): value for key, value in file.info.items() if isinstance(value, str)}
         picture = ImageOps.exif_transpose(file)
         bounded = picture.mode != "F" or np.all((np.asarray(picture) >= 0) & (np.asarray(picture) <= 1))
@@ -60,8 +68,22 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     if white == 255 and picture.mode not in ("L", "LA", "RGB", "RGBA"):
         color = "RGBA" if picture.has_transparency_data else "RGB"
         picture = picture.convert("L" if picture.mode == "1" else color)
-    tensor = torch.from_numpy(np.asarray(picture).astype(np.float32) / white)
-    return (tensor[None] if tensor.dim() == 2 else tensor.permute(2, 0, 1).contiguous()), texts
+    values = np.asarray(picture)
+    values = values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+    values = np.divide(values, np.float32(white), dtype=np.float32, order="C", casting="unsafe")
+    return torch.from_numpy(values), texts
+
+
+def read_fitted(path: Path, size: tuple[int, int], channels: int, fit: Fit) -> Tensor:
+    """Read an image file as `fit_image` returns it. In several threads, large images are read one after another."""
+    from PIL import Image
+
+    if not path.exists():
+        raise nothing_at("file", path)
+    with reading(path), Image.open(path) as file:
+        large = file.width * file.height > _LARGE_PIXELS
+    with _LARGE if large else nullcontext():
+        return fit_image(read_image(path)[0], size, channels, fit)
 
 
 def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) -> None:
@@ -88,7 +110,7 @@ def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -
     """
     if len(picture) in (2, 4):
         alpha = picture[-1:]
-        picture = picture[:-1] * alpha + (1 - alpha)
+        picture = (picture[:-1] * alpha).add_(1 - alpha)
     if channels == 3:
         picture = picture.expand(3, -1, -1)
     elif len(picture) == 3:
@@ -114,8 +136,8 @@ class _PolarInfo:
 
     def __post_init__(self) -> None:
         check("origin", self.origin, all(map(math.isfinite, self.origin)), "finite")
-        valid = min(self.size) > 0 and math.prod(self.size) <= _MAX_PIXELS
-        check("size", self.size, valid, f"positive, with at most {_MAX_PIXELS} pixels")
+        valid = min(self.size) > 0 and math.prod(self.size) <= MAX_PIXELS
+        check("size", self.size, valid, f"positive, with at most {MAX_PIXELS} pixels")
 
 
 def to_polar(
@@ -142,8 +164,6 @@ def to_polar(
         height, width = image.shape[1:]
         rows, columns = (height if angles is None else angles), (width if radii is None else radii)
         grid = PolarGrid(rows, columns, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
-        if rows * columns > _MAX_PIXELS:
-            raise InputError(f"a polar image of {rows}×{columns} pixels is too large")
         info = _PolarInfo(origin, (height, width), grid)
         polar = polar_sample(image[None], torch.tensor([origin]), grid, mode=mode)[0]
         write_png(polar, target, {_POLAR_KEY: json.dumps(asdict(info))})
@@ -159,7 +179,7 @@ def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") 
         if _POLAR_KEY not in texts:
             raise InputError(f"{path} has no polar grid: it was not written by `ptn polar`")
         with reading(path):
-            info = build(_PolarInfo, json.loads(texts[_POLAR_KEY]))
+            info = build(_PolarInfo, parse_json(texts[_POLAR_KEY], _POLAR_KEY))
             image = polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0]
         write_png(image, target)
     return targets

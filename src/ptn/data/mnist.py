@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from .store import MissingDataError, cached, find, missing, read_npz, reading, sha256_of_file
+from .store import (
+    MAX_DECODED,
+    MissingDataError,
+    cached,
+    check_decoded,
+    find,
+    missing,
+    read_npz,
+    reading,
+    sha256_of_file,
+)
 
 SIDE = 28
 MNIST_SPLITS = {"train": 60_000, "test": 10_000}
@@ -74,8 +84,11 @@ def _read_idx_named(name: str) -> NDArray[np.uint8]:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read an idx file of bytes, gzipped or not: a big-endian header with the shape, then one byte per value."""
     with reading(path):
-        content = path.read_bytes()
-        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            content = stream.read(MAX_DECODED + 1)
+        check_decoded(len(content))
         zeros, kind, rank = struct.unpack_from(">HBB", content)
         if zeros or kind != 8:
             raise ValueError("it is not an idx file of bytes")
@@ -122,7 +135,7 @@ def find_rotated(split: str) -> tuple[Path, Callable[[], FloatDigits]] | None:
 def read_amat(source: Path | IO[bytes]) -> FloatDigits:
     """Read images (N, 28, 28) in [0, 1] and labels (N,): each line has 784 values, row by row, and the label."""
     with reading(source if isinstance(source, Path) else "the .amat file"):
-        table = np.loadtxt(source, dtype=np.float32, ndmin=2)
+        table = np.loadtxt(source, dtype=np.float32, ndmin=2, max_rows=100_000)
         return _as_digits(table[:, :-1], table[:, -1])
 
 
@@ -131,6 +144,7 @@ def _read_rotated_zip(path: Path, member: str) -> FloatDigits:
         names = [name for name in archive.namelist() if name.rpartition("/")[2] == member]
         if not names:
             raise ValueError(f"it has no {member}")
+        check_decoded(archive.getinfo(names[0]).file_size)
         with archive.open(names[0]) as stream:
             return read_amat(stream)
 

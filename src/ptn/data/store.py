@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..errors import InputError, check_choice, first_line, optional_module
 from ..files import read_tensors, save_tensors
 
 LOG = logging.getLogger("ptn")
+MAX_DECODED = 2**30
 
 
 class MissingDataError(InputError):
@@ -64,7 +65,8 @@ def find(*relative_paths: str) -> Path | None:
 def missing(dataset: str, *relative_paths: str) -> MissingDataError:
     """Return the error for files of `dataset` that are in no data folder."""
     names, folders = " or ".join(relative_paths), ", ".join(map(str, data_folders()))
-    return MissingDataError(f"{dataset}: no {names} in {folders}; get it with: ptn data fetch {dataset}")
+    hint = f"get it with: ptn data fetch {dataset}" if dataset in REMOTES else f"get it from {_SVHN}"
+    return MissingDataError(f"{dataset}: no {names} in {folders}; {hint}")
 
 
 def fingerprint(**parts: object) -> str:
@@ -98,58 +100,69 @@ def cached(key: str, sha256: str, build: Callable[[], dict[str, Tensor]]) -> dic
 
 
 def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
-    """Return the arrays with these names from an .npz file. Pickled arrays are refused."""
+    """Return the arrays with these names from an .npz file. Pickled arrays are refused, and more than 1 GiB."""
     with reading(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        return tuple(file[name] for name in names)
+        check_decoded(sum(file.zip.getinfo(f"{name}.npy").file_size for name in names))
+        arrays = tuple(file[name] for name in names)
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise ValueError("it has a member that is not an array")
+    return arrays
+
+
+def check_decoded(size: int) -> None:
+    """Raise ValueError if a compressed file contains more bytes than any data set has."""
+    if size > MAX_DECODED:
+        raise ValueError(f"it would take {size:,} bytes of memory")
 
 
 class Remote(NamedTuple):
-    """A file to download: its path in a data folder, its mirrors, and its sha256 or "md5:…" if published."""
+    """A file to download: its path in a data folder, its mirrors, its sha256 or "md5:…", and its largest size."""
 
     path: str
     urls: tuple[str, ...]
-    checksum: str | None
+    checksum: str
+    max_bytes: int
 
 
-def _remote(path: str, checksum: str | None, *folders: str) -> Remote:
-    return Remote(path, tuple(f"{folder}/{path.rpartition('/')[2]}" for folder in folders), checksum)
+def _remote(path: str, checksum: str, megabytes: int, *folders: str) -> Remote:
+    urls = tuple(f"{folder}/{path.rpartition('/')[2]}" for folder in folders)
+    return Remote(path, urls, checksum, megabytes * 10**6)
 
 
 _MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
+_MNIST_SHA256 = {
+    "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
 _ROTMNIST = "http://www.iro.umontreal.ca/~lisa/icml2007data"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
+_SVHN_SHA256 = {
+    "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+    "extra_32x32.mat": "a133a4beb38a00fcdda90c9489e0c04f900b660ce8a316a5e854838379a71eb3",
+    "train.tar.gz": "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898",
+    "test.tar.gz": "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5",
+}
+_MODELNET = ("http://modelnet.cs.princeton.edu", "http://3dvision.princeton.edu/projects/2014/3DShapeNets")
+_MODELNET40_SHA256 = "42dc3e656932e387f554e25a4eb2cc0e1a1bd3ab54606e2a9eae444c60e536ac"
+_MODELNET10_SHA256 = "9d8679435fc07d1d26f13009878db164a7aa8ea5e7ea3c8880e42794b7307d51"
+
+
+def _svhn(*names: str) -> tuple[Remote, ...]:
+    return tuple(_remote(f"svhn/{name}", _SVHN_SHA256[name], 1500, _SVHN) for name in names)
+
+
+# The photos of SVHN's split "extra" have no published checksum, and are not downloaded.
 REMOTES: dict[str, tuple[Remote, ...]] = {
-    "mnist": (
-        _remote("mnist/train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", *_MNIST),
-        _remote("mnist/train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432", *_MNIST),
-        _remote("mnist/t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3", *_MNIST),
-        _remote("mnist/t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c", *_MNIST),
-    ),
-    "rotmnist": (_remote("rotmnist/mnist_rotation_new.zip", "md5:0f9a947ff3d30e95cd685462cbf3b847", _ROTMNIST),),
-    "svhn": (
-        _remote("svhn/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", _SVHN),
-        _remote("svhn/test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", _SVHN),
-    ),
-    "svhn-extra": (_remote("svhn/extra_32x32.mat", "md5:a93ce644f1a588dc4d68dda5feec44a7", _SVHN),),
-    "rotsvhn": (
-        _remote("svhn/train.tar.gz", "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898", _SVHN),
-        _remote("svhn/test.tar.gz", "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5", _SVHN),
-    ),
-    "rotsvhn-extra": (_remote("svhn/extra.tar.gz", None, _SVHN),),
-    "modelnet40": (
-        _remote(
-            "modelnet40/ModelNet40.zip",
-            "42dc3e656932e387f554e25a4eb2cc0e1a1bd3ab54606e2a9eae444c60e536ac",
-            "http://modelnet.cs.princeton.edu",
-        ),
-    ),
-    "modelnet10": (
-        _remote(
-            "modelnet10/ModelNet10.zip",
-            "9d8679435fc07d1d26f13009878db164a7aa8ea5e7ea3c8880e42794b7307d51",
-            "http://3dvision.princeton.edu/projects/2014/3DShapeNets",
-        ),
-    ),
+    "mnist": tuple(_remote(f"mnist/{name}-ubyte.gz", sha, 20, *_MNIST) for name, sha in _MNIST_SHA256.items()),
+    "rotmnist": (_remote("rotmnist/mnist_rotation_new.zip", "md5:0f9a947ff3d30e95cd685462cbf3b847", 300, _ROTMNIST),),
+    "svhn": _svhn("train_32x32.mat", "test_32x32.mat"),
+    "svhn-extra": _svhn("extra_32x32.mat"),
+    "rotsvhn": _svhn("train.tar.gz", "test.tar.gz"),
+    "modelnet40": (_remote("modelnet40/ModelNet40.zip", _MODELNET40_SHA256, 3000, _MODELNET[0]),),
+    "modelnet10": (_remote("modelnet10/ModelNet10.zip", _MODELNET10_SHA256, 3000, _MODELNET[1]),),
 }
 # Data sets generated from the files of another one.
 REMOTES |= dict.fromkeys(
@@ -162,6 +175,22 @@ def remotes_of(dataset: str) -> tuple[Remote, ...]:
     """Return the files that a data set is read or generated from."""
     check_choice("data set", dataset, REMOTES)
     return REMOTES[dataset]
+
+
+class _Limited:
+    """A file to write to, of at most `limit` bytes."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self.stream, self.left = stream, limit
+
+    def write(self, data: bytes) -> int:
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError("the file is larger than it should be")
+        return self.stream.write(data)
+
+    def flush(self) -> None:
+        self.stream.flush()
 
 
 def fetch(remote: Remote) -> Path:
@@ -180,6 +209,11 @@ def fetch(remote: Remote) -> Path:
     # With another encoding a server may compress the file again, and requests would undo both.
     options = {"timeout": 30.0, "headers": {"Accept-Encoding": "identity"}, "chunk_size": 1 << 16}
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), **options)
+
+    def download(url: str, output: str, manager: Any, check_only: bool = False) -> Any:
+        with Path(output).open("wb") as stream:
+            return downloader(url, _Limited(stream, remote.max_bytes), manager, check_only)
+
     errors = []
     for url in remote.urls:
         files = pooch.create(
@@ -190,7 +224,7 @@ def fetch(remote: Remote) -> Path:
             retry_if_failed=2,
         )
         try:
-            return Path(files.fetch(remote.path, downloader=downloader))
+            return Path(files.fetch(remote.path, downloader=download))
         except (OSError, ValueError) as error:  # includes every exception of requests
             errors.append(f"{url}: {first_line(error)}")
     raise InputError(f"cannot download {remote.path}: {'; '.join(errors)}")

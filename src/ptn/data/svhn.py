@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import pi
+from math import pi, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from ..config import check
 from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
-from .store import cached, find, fingerprint, missing, read_npz, reading, sha256_of_file
+from .store import cached, check_decoded, find, fingerprint, missing, read_npz, reading, sha256_of_file
 
 TILE: Literal[48] = 48
 CROP: Literal[32] = 32
@@ -165,9 +165,11 @@ def _rotate_all(read: Callable[[], Tensors], split: str, seed: int, size: int, l
 
 def read_crops(path: Path) -> Tensors:
     """Read a MATLAB 5 file of crops: `X` (32, 32, 3, N), and `y` with 10 for zero."""
-    loadmat = optional_module("scipy.io").loadmat
+    scipy_io = optional_module("scipy.io")
     with reading(path):
-        content = loadmat(path, variable_names=("X", "y"))
+        shapes = {name: shape for name, shape, _ in scipy_io.whosmat(path) if name in ("X", "y")}
+        check_decoded(sum(prod(shape) for shape in shapes.values()) // 2)  # "extra" has 1.6 GB
+        content = scipy_io.loadmat(path, variable_names=("X", "y"))
         return {
             "images": torch.from_numpy(content["X"]).permute(3, 2, 0, 1).contiguous(),
             "labels": torch.from_numpy(content["y"]).flatten().long() % 10,
@@ -194,6 +196,9 @@ def read_archive(archive: Path) -> Tensors:
     """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
     with reading(archive), TemporaryDirectory(prefix="ptn-") as folder:
         with tarfile.open(archive) as file:
+            unpacked = sum(member.size for member in file)
+            if unpacked > 2**28 + 4 * archive.stat().st_size:  # photos are compressed already
+                raise ValueError(f"it would unpack to {unpacked:,} bytes")
             file.extractall(folder, filter="data")  # refuses members that would land outside the folder
         return read_photos(next(Path(folder).iterdir()))
 

@@ -29,6 +29,7 @@ SPACING = 0.25
 # Coordinates this close below a voxel boundary are on it, so that rounding does not move flat tops.
 SNAP = 1e-9
 _POINTS_PER_CHUNK = 1_000_000
+_MAX_POINTS = 10**8  # of a file of the user: about 20 seconds
 
 
 def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy: Occupancy = "surface") -> Grid:
@@ -51,14 +52,16 @@ def voxelize(vertices: ArrayLike, faces: ArrayLike, *, size: int = 32, occupancy
     """
     check_choice("occupancy", occupancy, get_args(Occupancy))
     check_choice("size", size, SIZES)
-    grids = voxel_grids(vertices, faces)
+    grids = voxel_grids(vertices, faces, _MAX_POINTS)
     chosen = [grids[f"{kind}{size}"] for kind in occupancy.split("+")]
     return chosen[0] if len(chosen) == 1 else np.stack(chosen)
 
 
-def voxel_grids(vertices: ArrayLike, faces: ArrayLike) -> dict[str, Grid]:
+def voxel_grids(vertices: ArrayLike, faces: ArrayLike, max_points: float = np.inf) -> dict[str, Grid]:
     """Return all grids of a mesh: "surface32", "solid32", "surface64" and "solid64"."""
     triangles = _place(np.asarray(vertices, dtype=np.float64), np.asarray(faces))
+    if (count := _count_points(triangles)) > max_points:
+        raise InputError(f"the mesh has too many large faces: {count:.2g} points, at most {max_points:.2g}")
     voxels = np.zeros(FINE**3, dtype=np.bool_)
     for chunk in _chunks(triangles):
         x, y, z = np.floor(_points(chunk) + SNAP).astype(np.int32)
@@ -101,6 +104,14 @@ def _chunks(triangles: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     points = np.cumsum((sides / SPACING + 2) ** 2)
     cuts = np.searchsorted(points, np.arange(_POINTS_PER_CHUNK, points[-1], _POINTS_PER_CHUNK))
     return [chunk for chunk in np.split(triangles, np.unique(cuts), axis=2) if chunk.shape[2]]
+
+
+def _count_points(triangles: NDArray[np.float64]) -> float:
+    """Return about how many points `_points` has: (3 axes, 3 corners, F) -> number."""
+    longest = np.linalg.norm(triangles - np.roll(triangles, 1, axis=1), axis=0).max(axis=0)
+    sides = triangles[:, 1:] - triangles[:, :1]
+    twice_area = np.linalg.norm(np.cross(sides[:, 0], sides[:, 1], axis=0), axis=0)
+    return float((twice_area / 2 / SPACING**2 + 3 * longest / SPACING + 4).sum())
 
 
 def _points(triangles: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,10 +20,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from torch import Tensor
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import InputError
 from ..geometry import Similarity
@@ -37,6 +38,7 @@ MAX_BODY = 4 * MAX_SIDE**2 + 8192  # a color image of the largest size in base64
 _HOSTS = ["127.0.0.1", "localhost"]
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _MAX_THREADS = 4
+_PATIENCE = 10.0  # seconds for a whole request to arrive
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -139,6 +141,7 @@ def serve(
         access_log=False,
         server_header=False,
         lifespan="off",
+        http=_ImpatientProtocol,
         ws="none",
         timeout_graceful_shutdown=1,
     )
@@ -155,6 +158,38 @@ def serve(
         uvicorn.Server(config).run(sockets=[listener])
 
 
+class _ImpatientProtocol(H11Protocol):
+    """Closes connections on which a request has begun, or none has, for too long."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Starts to wait for a request, or stops if it has arrived."""
+        arrived = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        if arrived and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        elif not arrived and self._deadline is None:
+            self._deadline = self.loop.call_later(_PATIENCE, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+
 async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
     """Refuses scripts of other pages, and sets the security headers of every response."""
     own = request.headers.get("origin") in (None, f"http://{request.headers.get('host')}")
@@ -167,10 +202,13 @@ async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Respon
 async def _read_body(request: Request) -> bytes:
     # Starlette's own limit replies in plain text, which the page cannot show.
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise HTTPException(413, f"the image is too large, more than {MAX_BODY // 1024} KiB")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise HTTPException(413, f"the image is too large, more than {MAX_BODY // 1024} KiB")
+    except ClientDisconnect:
+        raise HTTPException(400, "the request is incomplete") from None
     return bytes(body)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import check
-from ..data.images import Fit, fit_image, read_image, view_from_above
+from ..data.images import Fit, fit_image, read_fitted, view_from_above
 from ..data.voxelize import SIZES, read_voxels
 from ..device import default_batch, placement, precision_of
 from ..errors import InputError
@@ -154,8 +154,9 @@ def _converter(model: nn.Module) -> Callable[[Any], Tensor]:
         fit: Fit = metadata.get("fit", "resize")
 
         def convert_image(source: Any) -> Tensor:
-            picture = read_image(Path(source))[0] if isinstance(source, str | Path) else _to_tensor(source)
-            return fit_image(picture, (size[0], size[1]), channels, fit)
+            if isinstance(source, str | Path):
+                return read_fitted(Path(source), (size[0], size[1]), channels, fit)
+            return fit_image(_to_tensor(source), (size[0], size[1]), channels, fit)
 
         return convert_image
     default = "surface" if channels == 1 else "surface+solid"

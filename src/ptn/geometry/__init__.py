@@ -1,6 +1,6 @@
 """Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
-from .grid import Law, PolarGrid, disc_frame, origin_px
+from .grid import MAX_PIXELS, Law, PolarGrid, check_grid, disc_frame, origin_px
 from .sample import (
     MODES,
     PADDING_MODES,
@@ -20,6 +20,7 @@ from .similarity import Similarity, measure_shift, similarity_warp
 from .wrap import wrap_angle, wrap_pad
 
 __all__ = [
+    "MAX_PIXELS",
     "MODES",
     "PADDING_MODES",
     "Law",
@@ -27,6 +28,7 @@ __all__ = [
     "PaddingMode",
     "PolarGrid",
     "Similarity",
+    "check_grid",
     "check_images",
     "check_options",
     "check_range",

@@ -5,13 +5,16 @@ from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError, check_choice
+from ..errors import InputError, InputTypeError, check_choice
 
 Law = Literal["log", "linear"]
 T = TypeVar("T", float, Tensor)
+MAX_PIXELS = 2**26
+"""Largest number of pixels of images that are read and of polar images."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,16 @@ class PolarGrid:
     def __post_init__(self) -> None:
         for name in ("angles", "radii"):
             count = getattr(self, name)
-            if not isinstance(count, int) or count < 1:
-                raise InputError(f"{name} must be an integer of at least 1; got {count!r}")
+            if not isinstance(count, int):
+                raise InputTypeError(f"{name} must be an integer; got {count!r}")
+            if count < 1 or self.angles * self.radii > MAX_PIXELS:
+                raise InputError(f"{name} must be at least 1, and angles × radii at most {MAX_PIXELS:,}; got {count}")
         check_choice("radial law", self.law, ("log", "linear"))
         for name in ("r_min_px", "r_max_px"):
             radius = getattr(self, name)
-            if radius is not None and not (math.isfinite(radius) and radius > 0):
+            if radius is not None and not isinstance(radius, int | float):
+                raise InputTypeError(f"{name} must be a number of pixels; got {radius!r}")
+            if radius is not None and not 0 < radius < math.inf:
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
         if self.law == "linear" and self.r_min_px != 1.0:
             raise InputError("r_min_px is an option of law='log'; the linear law starts at radius 0")
@@ -95,6 +102,7 @@ class PolarGrid:
             x and y, each (angles, radii), or (N, angles, radii) if phase or dilation is (N,).
         """
         for name, value in (("phase", phase), ("dilation", dilation)):
+            check_number(name, value)
             if not isinstance(value, Tensor) and not abs(value) < math.inf:
                 raise InputError(f"{name} must be finite; got {value}")
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
@@ -104,6 +112,18 @@ class PolarGrid:
         angle = angle + (phase[..., None] if isinstance(phase, Tensor) else phase)
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise InputError unless `value` is a tensor or a number."""
+    if not isinstance(value, Tensor | float | int | np.number):
+        raise InputTypeError(f"{name} must be a number or a tensor (N,); got {value!r}")
+
+
+def check_grid(grid: object) -> None:
+    """Raise InputError unless `grid` is a `PolarGrid`."""
+    if not isinstance(grid, PolarGrid):
+        raise InputTypeError(f"grid must be a PolarGrid(angles, radii); got {grid!r}")
 
 
 def reduce_angle(angle: T) -> T:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
-from ..errors import InputError, check_choice
-from .grid import PolarGrid, cached_points, origin_px, reduce_angle, relative_points
+from ..errors import InputError, InputTypeError, check_choice
+from .grid import PolarGrid, cached_points, check_grid, check_number, origin_px, reduce_angle, relative_points
 from .wrap import wrap_pad
 
 Mode = Literal["bilinear", "bicubic", "nearest"]
@@ -117,6 +117,7 @@ def polar_unsample(
     """
     check_images(polar, "(N, C, angles, radii)")
     check_options(mode, "border")
+    check_grid(grid)
     _check_origin(origin, polar)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
@@ -210,11 +211,11 @@ def _check_call(
     padding_mode: str,
 ) -> None:
     check_options(mode, padding_mode)
-    if not isinstance(grid, PolarGrid):
-        raise InputError(f"grid must be a PolarGrid; got {grid!r}")
+    check_grid(grid)
     _check_origin(origin, images)
     check_range(images)
     for name, value in (("phase", phase), ("dilation", dilation)):
+        check_number(name, value)
         if isinstance(value, Tensor) and value.dim() and tuple(value.shape) != (images.shape[0],):
             raise InputError(
                 f"{name} must be a number or have shape ({images.shape[0]},); got {tuple(value.shape)}"
@@ -465,7 +466,7 @@ def check_size(size: object) -> None:
 def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
     """Raise InputError unless `images` is a floating-point tensor with the axes of `layout`, none but N empty."""
     if not isinstance(images, Tensor):
-        raise InputError(f"expected a tensor {layout}; got {type(images).__name__}")
+        raise InputTypeError(f"expected a tensor {layout}; got {type(images).__name__}")
     if images.dim() != layout.count(",") + 1:
         raise InputError(f"expected a tensor {layout}; got shape {tuple(images.shape)}")
     if not images.is_floating_point():
@@ -489,7 +490,7 @@ def check_range(images: Tensor) -> None:
 def _check_origin(origin: Tensor, images: Tensor) -> None:
     if not isinstance(origin, Tensor) or not origin.is_floating_point():
         kind = origin.dtype if isinstance(origin, Tensor) else type(origin).__name__
-        raise InputError(f"origin must be a floating-point tensor (N, 2); got {kind}")
+        raise InputTypeError(f"origin must be a floating-point tensor (N, 2); got {kind}")
     if origin.shape != (images.shape[0], 2):
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:

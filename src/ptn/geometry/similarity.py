@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from .grid import reduce_angle
+from ..errors import InputError, InputTypeError
+from .grid import check_number, reduce_angle
 from .sample import (
     Backend,
     Mode,
@@ -104,6 +104,9 @@ def similarity_warp(
     volumes = isinstance(images, Tensor) and images.dim() == 5
     check_images(images, "(N, C, X, Y, Z)" if volumes else "(N, C, H, W)")
     check_options(mode, padding_mode)
+    if not isinstance(pose, Similarity):
+        raise InputTypeError(f"pose must be a Similarity; got {pose!r}")
+    check_number("rotation", pose.rotation)
     rotation, scale = _per_image(reduce_angle(pose.rotation), images), _per_image(pose.scale, images)
     shift = _per_image(pose.shift_px, images, 2)
     if values_known(scale) and not bool((scale != 0).all()):
@@ -143,8 +146,11 @@ def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *sha
                 f"a field of a Similarity must have shape {shape} or {(count, *shape)}; got {tuple(value.shape)}"
             )
         return value.to(dtype=dtype, device=device).expand(count, *shape)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list) and (len(value),) == shape:
         return torch.stack([_per_image(number, images) for number in value], dim=1)
+    if shape:
+        raise InputTypeError(f"shift_px must be (x, y) or a tensor (N, 2); got {value!r}")
+    check_number("a field of a Similarity", value)
     return torch.full((count,), value, dtype=dtype, device=device)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 
 Amount = int | tuple[int, int]
 
@@ -19,13 +19,18 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
         pad: one amount for all axes, or one per axis in that order. An amount applies to both sides, or is a pair
             (before, after). It may exceed the number of angles.
     """
+    if not isinstance(x, Tensor):
+        raise InputTypeError(f"expected a tensor (N, C, angles, radii); got {type(x).__name__}")
     axes = x.dim() - 2
     if axes not in (2, 3):
         raise InputError(f"expected (N, C, angles, radii) or (N, C, angles, radii, Z); got shape {tuple(x.shape)}")
     amounts = (pad,) * axes if isinstance(pad, int) else pad
-    if len(amounts) != axes:
-        raise InputError(f"expected {axes} amounts of padding; got {pad!r}")
-    angle, *others = [(a, a) if isinstance(a, int) else a for a in amounts]
+    pairs = [(a, a) if isinstance(a, int) else a for a in amounts] if isinstance(amounts, tuple | list) else []
+    if len(pairs) != axes or not all(isinstance(p, tuple | list) and len(p) == 2 for p in pairs):
+        raise InputTypeError(f"expected {axes} amounts of padding in integers, or pairs of them; got {pad!r}")
+    if not all(isinstance(side, int) for pair in pairs for side in pair):
+        raise InputTypeError(f"amounts of padding must be integers; got {pad!r}")
+    angle, *others = pairs
     wrapped = wrap_angle(x, angle)
     if not any(any(pair) for pair in others):
         return wrapped

@@ -16,6 +16,7 @@ from ..geometry import (
     PaddingMode,
     PolarGrid,
     Similarity,
+    check_grid,
     check_options,
     coordinate_dtype,
     cylindrical_sample,
@@ -66,6 +67,7 @@ class PolarTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
+        check_grid(grid)
         if frame is not None:
             check_choice("frame", frame, ("disc",))
         if origin is not None:

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ..config import check
 from ..layers import Blocks, ChannelDropout, ConvBlock, ResidualBlock, make_conv, mean_response
 from ..layers.origin import halvings
 
@@ -93,6 +94,7 @@ def make_classifier(
         rows = rows and math.ceil(rows / angular)
     head: nn.Module | None = None
     if num_classes and rows:
+        check("rows × num_classes", rows * num_classes, rows * num_classes <= 10**6, "at most a million")
         head = RowHead(channels, rows, num_classes)
     elif num_classes and residual:
         head = nn.Linear(channels, num_classes)

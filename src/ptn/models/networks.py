@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import check
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from ..geometry import Law, Mode, PolarGrid, check_images, check_range
 from ..geometry.sample import values_known
 from ..layers import (
@@ -46,9 +46,10 @@ class ModelConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check("num_classes", self.num_classes, self.num_classes >= 0, "at least 0")
-        check("in_chans", self.in_chans, self.in_chans >= 1, "at least 1")
-        check("image_size", self.image_size, min(self.image_size) >= 4, "at least 4 pixels")
+        check("num_classes", self.num_classes, 0 <= self.num_classes <= 10**5, "from 0 to 100,000")
+        check("in_chans", self.in_chans, 1 <= self.in_chans <= 1024, "from 1 to 1,024")
+        sides = min(self.image_size), max(self.image_size)
+        check("image_size", self.image_size, 4 <= sides[0] <= sides[1] <= 4096, "from 4 to 4,096 pixels")
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,8 @@ class Network(nn.Module, ABC):
                 f"this model takes {shape}; got {tuple(images.shape)}: "
                 "resize the images, or create the model with another image_size or in_chans"
             )
+        if images.dtype != self.mean.dtype and not torch.is_autocast_enabled(images.device.type):
+            raise InputTypeError(f"this model computes in {self.mean.dtype}; got {images.dtype}: convert the images")
         check_range(images)
         if values_known(images) and len(images) and (low := float(images[0].detach().min())) < -0.5:
             raise InputError(
@@ -396,4 +399,5 @@ def _cube_size(config: ModelConfig) -> int:
     size, other = config.image_size
     if size != other:
         raise InputError(f"a network for voxels takes cubes: give image_size as one number; got {size, other}")
+    check("image_size × in_chans of voxels", size * config.in_chans, size * config.in_chans <= 1024, "at most 1,024")
     return size

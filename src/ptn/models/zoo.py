@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..config import build, check, check_options
 from ..errors import InputError, unknown_name
-from ..files import read_tensors, save_tensors
+from ..files import parse_json, read_tensors, save_tensors
 from . import networks
 from .networks import Ensemble, Model, ModelConfig, Network
 from .polarize import PolarizedNetwork, is_timm, timm_builder, timm_network
@@ -50,6 +50,8 @@ _BUILDERS: dict[str, Callable[..., Network]] = {
 _ENSEMBLES: dict[str, tuple[str, ...]] = {"ptn_cnn_b": ("ptn_b", "ccnn_b")}
 # metadata of a member that do not hold for its ensemble
 _OF_ONE_RUN = ("recipe", "seed", "test_error")
+# types of the metadata that are used; other strings than these are read as JSON if possible
+_METADATA: dict[str, type] = {"dataset": str, "recipe": str, "fit": str, "dataset_options": dict}
 # names of arguments in other libraries
 _OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans"}
 
@@ -214,18 +216,23 @@ def decode_metadata(
     """Returns the configuration, classes and metadata that `encode_metadata` wrote to a file."""
     values: dict[str, Any] = dict(texts)
     for key, text in texts.items():
-        with suppress(ValueError):  # a plain string
-            values[key] = json.loads(text)
+        if _METADATA.get(key) is str:
+            continue
+        with suppress(InputError):  # a plain string
+            values[key] = parse_json(text, key)
     config, classes = values.pop("config", None), values.pop("classes", None)
     if config is not None:
         config = build(ModelConfig, config, f"configuration in {path}")
     if classes is not None:
         _check_classes(classes, config)
+    for key, kind in _METADATA.items():
+        check(f"{key} in {path}", values.get(key), isinstance(values.get(key), kind | None), f"a {kind.__name__}")
+    check(f"fit in {path}", values.get("fit"), values.get("fit") in (None, "resize", "pad"), "resize or pad")
     return config, None if classes is None else tuple(map(str, classes)), values
 
 
 def _check_classes(classes: object, config: ModelConfig | None) -> None:
-    valid = isinstance(classes, list) and (config is None or len(classes) == config.num_classes)
+    valid = isinstance(classes, list) and all(isinstance(name, str) for name in classes) and (config is None or len(classes) == config.num_classes)
     count = "" if config is None else f"{config.num_classes} "
     check("classes", classes, valid, f"a list of names of {count}classes")
 

@@ -15,7 +15,7 @@ from ptn.errors import InputError
 
 SHA = "0123456789abcdef" * 4
 CONTENT = bytes(range(256)) * 1000
-MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 def build():
@@ -106,7 +106,7 @@ class Server:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}/file.gz"
-        self.remote = Remote("toy/file.gz", (self.url,), MD5)
+        self.remote = Remote("toy/file.gz", (self.url,), SHA256, len(CONTENT))
         self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
         self.thread.start()
 
@@ -150,7 +150,7 @@ def test_a_failed_attempt_is_repeated_and_a_lasting_failure_is_one_line(store, s
 
 def test_mirrors_are_tried_in_order(store, server):
     server.faults = ["500"] * 3
-    remote = Remote("toy/file.gz", (server.url + "?first", server.url + "?second"), MD5)
+    remote = Remote("toy/file.gz", (server.url + "?first", server.url + "?second"), SHA256, len(CONTENT))
     assert fetch(remote).read_bytes() == CONTENT
     assert server.requests == ["/file.gz?first"] * 3 + ["/file.gz?second"]
 
