@@ -35,6 +35,7 @@ LUMA = (0.299, 0.587, 0.114)
 _POLAR_KEY = "ptn-polar"
 _POLAR_SUFFIX = ".polar"
 _MAX_VALUES = 3 * MAX_PIXELS
+_MAX_POLAR_PIXELS = 25_000_000  # sampling takes about 60 bytes per pixel
 _BANDS = {"1": 1, "L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "I": 1, "I;16": 1, "F": 1}  # other modes are converted
 _LARGE = threading.Lock()  # only one image of more than this many pixels is decoded at a time
 _LARGE_PIXELS = 2**22
@@ -55,9 +56,9 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
     if not path.exists():
         raise nothing_at("file", path)
     with reading(path), Image.open(path) as file:
-        pixels = file.width * file.height
-        if pixels > MAX_PIXELS or pixels * _BANDS.get(file.mode[:4], 4) > _MAX_VALUES:
-            raise ValueError(f"{file.width}×{file.height} pixels are too many, at most {MAX_PIXELS:,}")
+        limit = min(MAX_PIXELS, _MAX_VALUES // _BANDS.get(file.mode[:4], 4))
+        if file.width * file.height > limit:
+            raise ValueError(f"{file.width}×{file.height} pixels are too many, more than {limit:,}")
         texts = {str(key): value for key, value in file.info.items() if isinstance(value, str)}
         picture = ImageOps.exif_transpose(file)
         bounded = picture.mode != "F" or np.all((np.asarray(picture) >= 0) & (np.asarray(picture) <= 1))
@@ -108,14 +109,11 @@ def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -
     Args:
         fit: "resize" changes the aspect ratio; "pad" keeps it and adds black borders.
     """
-    if len(picture) in (2, 4):
-        alpha = picture[-1:]
-        picture = (picture[:-1] * alpha).add_(1 - alpha)
-    if channels == 3:
-        picture = picture.expand(3, -1, -1)
-    elif len(picture) == 3:
-        picture = (picture * picture.new_tensor(LUMA)[:, None, None]).sum(0, keepdim=True)
     height, width = picture.shape[1:]
+    if len(picture) not in (1, channels):  # in parts, to save memory
+        rows = max(1, _LARGE_PIXELS // width)
+        picture = torch.cat([_reduce_channels(part, channels) for part in picture.split(rows, dim=1)], dim=1)
+    picture = picture.expand(channels, -1, -1)
     if (height, width) != size:
         scale = min(size[0] / height, size[1] / width)
         inner = size if fit == "resize" else (max(1, round(height * scale)), max(1, round(width * scale)))
@@ -124,6 +122,16 @@ def fit_image(picture: Tensor, size: tuple[int, int], channels: int, fit: Fit) -
         picture = picture.new_zeros(len(picture), *size)
         picture[:, top : top + inner[0], left : left + inner[1]] = resized[0].clamp(0, 1)
     return (picture * 255).round().byte()
+
+
+def _reduce_channels(picture: Tensor, channels: int) -> Tensor:
+    """Blend with white by the alpha channel, if there is one, and convert color to gray if `channels` is 1."""
+    if len(picture) in (2, 4):
+        alpha = picture[-1:]
+        picture = picture[:-1] * alpha + (1 - alpha)
+    if len(picture) > channels:
+        picture = (picture * picture.new_tensor(LUMA)[:, None, None]).sum(0, keepdim=True)
+    return picture
 
 
 @dataclass(frozen=True)
@@ -136,8 +144,9 @@ class _PolarInfo:
 
     def __post_init__(self) -> None:
         check("origin", self.origin, all(map(math.isfinite, self.origin)), "finite")
-        valid = min(self.size) > 0 and math.prod(self.size) <= MAX_PIXELS
-        check("size", self.size, valid, f"positive, with at most {MAX_PIXELS} pixels")
+        for name, size in (("size", self.size), ("polar size", (self.grid.angles, self.grid.radii))):
+            valid = min(size) > 0 and math.prod(size) <= _MAX_POLAR_PIXELS
+            check(name, size, valid, f"positive, with at most {_MAX_POLAR_PIXELS:,} pixels")
 
 
 def to_polar(

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import socket
 import threading
 from http.client import HTTPConnection
 from queue import Queue
@@ -192,3 +193,24 @@ def test_simultaneous_requests_get_the_same_replies(ask, query):
         thread.join()
     assert {status for status, _ in alone} == {200}
     assert together == [alone] * 8
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "",
+        "POST /look HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        "POST /look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HT",
+        "POST /look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: abc\r\n\r\n",
+    ],
+)
+def test_half_sent_requests_are_closed(monkeypatch, caplog, sent):
+    monkeypatch.setattr("ptn.demo.server._PATIENCE", 0.2)
+    ready = Queue()
+    threading.Thread(target=serve, args=([], []), kwargs={"port": 0, "on_ready": ready.put}, daemon=True).start()
+    with socket.create_connection(("127.0.0.1", urlsplit(ready.get(timeout=60)).port), timeout=10) as client:
+        client.sendall(sent.encode())
+        while client.recv(65536):  # until the server closes the connection
+            pass
+    assert "Traceback" not in caplog.text
