@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 # Idle OpenMP threads sleep instead of spinning, which is faster if other processes use the cores.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all test-slow lint browser screenshot tables docs figures bench test-gpu clean
+.PHONY: demo test test-all test-slow test-attack lint browser screenshot tables docs figures bench test-gpu clean
 
 ## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
@@ -22,6 +22,10 @@ test-all: test test-slow
 
 test-slow: $(MARK)-dev
 	$(BIN)/python -m pytest -m slow -n 2
+
+## test-attack: damaged files, bad command lines and killed trainings, with a fixed seed
+test-attack: $(MARK)-dev
+	$(BIN)/python -m pytest -m 'attack or not attack' -n 2 tests/attack
 
 lint: $(MARK)-dev
 	$(BIN)/ruff check .

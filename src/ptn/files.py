@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ptn")
 
-_DIGEST = re.compile(rb'"digest":"([0-9a-f]{64})"')  # in the metadata of a safetensors file; quotes in texts are escaped
+_DIGEST = re.compile(
+    rb'"digest":"([0-9a-f]{64})"'
+)  # in the metadata of a safetensors file; quotes in texts are escaped
 _NO_DIGEST = "0" * 64
 
 
@@ -29,8 +31,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
     """Returns a JSON value whose numbers are finite and within 64 bits; `where` starts every error message.
 
     Raises:
-        InputError: Otherwise, and for nesting too deep and strings that are not Unicode. The cause of the error is a
-            `json.JSONDecodeError` if `text` is not JSON at all.
+        InputError: Otherwise, and for nesting too deep and strings that are not Unicode. The cause of the error is
+            a `json.JSONDecodeError` if `text` is not JSON at all.
     """
     try:
         value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_float)

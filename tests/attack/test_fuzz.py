@@ -38,9 +38,62 @@ pytestmark = [pytest.mark.attack, pytest.mark.filterwarnings("ignore")]
 SECONDS = 30
 MEMORY = 2 * 2**30
 CPU = torch.device("cpu")
-TEXTS = ["", "x", "..", "/", "-1", "0", "3", "nan", "inf", "-inf", "1e999", "9" * 30, "[1]", "{}", "[" * 2000, "true"]
-TEXTS += ["null", "None", '"a"', "\ud800", "a\x1b[2J", "é", "a=b", "x" * 5000, "test+test", "0-4", "1,2", "cuda:99", "meta"]
-VALUES = [None, True, False, -1, 0, 1, 7, 2**31, 2**62, 0.5, -0.5, 1e308, 1e-320, "", "x", "..", "a\n", [], {}, [1], [[]]]
+TEXTS = [
+    "",
+    "x",
+    "..",
+    "/",
+    "-1",
+    "0",
+    "3",
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "9" * 30,
+    "[1]",
+    "{}",
+    "[" * 2000,
+    "true",
+]
+TEXTS += [
+    "null",
+    "None",
+    '"a"',
+    "\ud800",
+    "a\x1b[2J",
+    "é",
+    "a=b",
+    "x" * 5000,
+    "test+test",
+    "0-4",
+    "1,2",
+    "cuda:99",
+    "meta",
+]
+VALUES = [
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    7,
+    2**31,
+    2**62,
+    0.5,
+    -0.5,
+    1e308,
+    1e-320,
+    "",
+    "x",
+    "..",
+    "a\n",
+    [],
+    {},
+    [1],
+    [[]],
+]
 VALUES += [{"a": 1}, "x" * 300, [0, 0], [4, 4], [1e308, 1], "null", "pad", "cosine", "bilinear", ["a", "b"]]
 
 
@@ -213,7 +266,9 @@ def test_records(attack, tmp_path):
         path.write_bytes(content + mutate(content, attack.dice) + content)
         attack("record lines", read_records, path)
     for _ in range(700):
-        changed = json.dumps(mutate_json(value, attack.dice)).replace('"x"', attack.dice.choice(('"\\ud800"', "NaN", "1e999")))
+        changed = json.dumps(mutate_json(value, attack.dice)).replace(
+            '"x"', attack.dice.choice(('"\\ud800"', "NaN", "1e999"))
+        )
         path.write_text(changed + "\n")
         attack("record values", read_records, path)
     for text in ("[" * 10**5, "9" * 10**5, '{"schema": 2, "run": "\\udfff"}', "null", "[]", '"a"'):
@@ -290,7 +345,16 @@ def test_settings(attack, pictures):
     recipe = folder_recipe("pictures", model="ccnn_s", image_size=16)
     values = recipe.to_dict()
     keys = ["epochs", "batch", "seed", "name", "data.test", "data.options.root", "optimizer.lr", "optimizer.kind"]
-    keys += ["augment.shift_px", "augment.scale", "schedule.warmup", "evaluations", "model.options.x", "model", "a.b.c", ""]
+    keys += [
+        "augment.shift_px",
+        "augment.scale",
+        "schedule.warmup",
+        "evaluations",
+        "model.options.x",
+        "model",
+        "a.b.c",
+        "",
+    ]
     for _ in range(1200):
         text = f"{attack.dice.choice(keys)}={attack.dice.choice(TEXTS)}"
         attack("settings", lambda text=text: override(recipe, dict([parse_setting(text)])).sha256)
@@ -298,7 +362,9 @@ def test_settings(attack, pictures):
         attack("recipes", build, Recipe, mutate_json(values, attack.dice))
     for _ in range(400):
         value = attack.dice.choice(VALUES)
-        option = attack.dice.choice(("image_size", "in_chans", "num_classes", "angles", "radii", "r_min_px", "mode", "wrap", "dropout"))
+        option = attack.dice.choice(
+            ("image_size", "in_chans", "num_classes", "angles", "radii", "r_min_px", "mode", "wrap", "dropout")
+        )
         attack("models", lambda value=value, option=option: ptn.create_model("ptn_s", **{option: value}))
     attack.check(2200)
 
@@ -316,13 +382,33 @@ def call(arguments):
     assert "Traceback" not in text + out.getvalue(), arguments
     assert all(letter.isprintable() or letter in "\n\t" for letter in out.getvalue() + text), arguments
     if code == 2:
-        lines = [line for line in text.splitlines() if line.startswith("ptn: ") and not line.startswith("ptn: skipped")]
+        lines = [
+            line for line in text.splitlines() if line.startswith("ptn: ") and not line.startswith("ptn: skipped")
+        ]
         assert len(lines) >= 1, (arguments, text)
 
 
 COMMANDS = {
-    "train": ("--folder", "--dataset", "--model", "--image-size", "--epochs", "--seeds", "--set", "--budget-seconds"),
-    "evaluate": ("--dataset", "--folder", "--split", "--rotations", "--origins", "--per-class", "--json", "--device"),
+    "train": (
+        "--folder",
+        "--dataset",
+        "--model",
+        "--image-size",
+        "--epochs",
+        "--seeds",
+        "--set",
+        "--budget-seconds",
+    ),
+    "evaluate": (
+        "--dataset",
+        "--folder",
+        "--split",
+        "--rotations",
+        "--origins",
+        "--per-class",
+        "--json",
+        "--device",
+    ),
     "predict": ("--overlay", "--top", "--json", "--device", "--set"),
     "audit": ("--dataset", "--folder", "--split", "--count", "--step", "--batch", "--device"),
     "export": ("--tolerance", "--dataset", "--folder", "--json"),
@@ -330,8 +416,33 @@ COMMANDS = {
     "data": ("list", "check", "show", "example", "--seed", "--split", "fetch"),
     "models": ("--json", "--all"),
 }
-WORDS = ["bad.safetensors", "pictures", "image.png", "gone", "loop", "a\x1b[31mb.png", "quickstart", "mnist", "ccnn_s", "ptn_b"]
-WORDS += ["timm:resnet18", "log", "0,0", "0.5", "1", "2", "test", "valid+train", "--", "--help", "-o", "out", "optimizer.lr=1"]
+WORDS = [
+    "bad.safetensors",
+    "pictures",
+    "image.png",
+    "gone",
+    "loop",
+    "a\x1b[31mb.png",
+    "quickstart",
+    "mnist",
+    "ccnn_s",
+    "ptn_b",
+]
+WORDS += [
+    "timm:resnet18",
+    "log",
+    "0,0",
+    "0.5",
+    "1",
+    "2",
+    "test",
+    "valid+train",
+    "--",
+    "--help",
+    "-o",
+    "out",
+    "optimizer.lr=1",
+]
 
 
 def test_command_lines(attack, pictures, tmp_path, monkeypatch):

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, optional_module
-from .options import DatasetOption, FolderOption, JsonOption, WeightsArgument, load_data, print_json, print_table, show
+from .options import (
+    DatasetOption,
+    FolderOption,
+    JsonOption,
+    WeightsArgument,
+    load_data,
+    print_json,
+    print_table,
+    show,
+)
 
 # The inputs that the paper uses each network for.
 _DIGITS: list[dict[str, Any]] = [{"image_size": size} for size in (28, 42, 96)]

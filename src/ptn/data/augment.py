@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..config import check
+from ..config import check, check_options
 from ..errors import InputError, check_choice
 from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, similarity_warp
 
@@ -58,6 +59,7 @@ class AugmentSpec:
     cutout_px: int = 0
 
     def __post_init__(self) -> None:
+        check_options(AugmentSpec, vars(self), vars(self), "setting of augment")
         check_choice("mode", self.mode, MODES)
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
         for name in ("scale", "stretch", "z_scale"):

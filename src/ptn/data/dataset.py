@@ -122,8 +122,8 @@ def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> An
 
 def split_names(split: str) -> list[str]:
     """Return the parts of a split such as "train+valid"."""
-    names = split.split("+")
-    if len(set(names)) < len(names):
+    names = split.split("+") if isinstance(split, str) else []
+    if not names or len(set(names)) < len(names):
         raise InputError(f"a split must be a sum of different ones, such as train+valid; got {split!r}")
     return names
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ def load_folder(
     """
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
-    given = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
+    given: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
     given |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
     checked = check_options(load_folder, given, OPTIONS, "option of folder")
     root, image_size, channels = Path(checked["root"]), checked["image_size"], checked["channels"]

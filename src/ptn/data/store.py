@@ -136,6 +136,7 @@ _MNIST_SHA256 = {
     "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
+_ROTMNIST_MD5 = "md5:0f9a947ff3d30e95cd685462cbf3b847"  # the only published checksum
 _ROTMNIST = "http://www.iro.umontreal.ca/~lisa/icml2007data"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
 _SVHN_SHA256 = {
@@ -157,7 +158,9 @@ def _svhn(*names: str) -> tuple[Remote, ...]:
 # The photos of SVHN's split "extra" have no published checksum, and are not downloaded.
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": tuple(_remote(f"mnist/{name}-ubyte.gz", sha, 20, *_MNIST) for name, sha in _MNIST_SHA256.items()),
-    "rotmnist": (_remote("rotmnist/mnist_rotation_new.zip", "md5:0f9a947ff3d30e95cd685462cbf3b847", 300, _ROTMNIST),),
+    "rotmnist": (
+        _remote("rotmnist/mnist_rotation_new.zip", "md5:0f9a947ff3d30e95cd685462cbf3b847", 300, _ROTMNIST),
+    ),
     "svhn": _svhn("train_32x32.mat", "test_32x32.mat"),
     "svhn-extra": _svhn("extra_32x32.mat"),
     "rotsvhn": _svhn("train.tar.gz", "test.tar.gz"),

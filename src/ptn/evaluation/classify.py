@@ -86,7 +86,7 @@ def scores(
 
 def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None:
     """Raises InputError if `model` does not support this test-time augmentation."""
-    check("rotations", rotations, rotations >= 1, "at least 1")
+    check("rotations", rotations, 1 <= rotations <= 360, "from 1 to 360")
     check("origins", origins, origins in (1, 5), "1 or 5")
     network = model.model if isinstance(model, InferenceModel) else model
     if origins > 1 and not isinstance(network, PolarNetwork):

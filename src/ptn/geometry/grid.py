@@ -3,7 +3,7 @@
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 from ..errors import InputError, InputTypeError, check_choice
 
 Law = Literal["log", "linear"]
-T = TypeVar("T", float, Tensor)
 MAX_PIXELS = 2**26
 """Largest number of pixels of images that are read and of polar images."""
 
@@ -45,7 +44,9 @@ class PolarGrid:
             if not isinstance(count, int):
                 raise InputTypeError(f"{name} must be an integer; got {count!r}")
             if count < 1 or self.angles * self.radii > MAX_PIXELS:
-                raise InputError(f"{name} must be at least 1, and angles × radii at most {MAX_PIXELS:,}; got {count}")
+                raise InputError(
+                    f"{name} must be at least 1, and angles × radii at most {MAX_PIXELS:,}; got {count}"
+                )
         check_choice("radial law", self.law, ("log", "linear"))
         for name in ("r_min_px", "r_max_px"):
             radius = getattr(self, name)
@@ -126,7 +127,7 @@ def check_grid(grid: object) -> None:
         raise InputTypeError(f"grid must be a PolarGrid(angles, radii); got {grid!r}")
 
 
-def reduce_angle(angle: T) -> T:
+def reduce_angle(angle: Tensor | float) -> Tensor | float:
     """Return `angle` modulo 2π, computed in float64: large angles lose precision in float32.
 
     Angles of less than a turn are returned as they are, as are tensors in float32 on a GPU, where the check would

@@ -151,7 +151,7 @@ def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *sha
     if shape:
         raise InputTypeError(f"shift_px must be (x, y) or a tensor (N, 2); got {value!r}")
     check_number("a field of a Similarity", value)
-    return torch.full((count,), value, dtype=dtype, device=device)
+    return torch.full((count,), value, dtype=dtype, device=device)  # type: ignore[arg-type]
 
 
 def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:

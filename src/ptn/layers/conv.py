@@ -13,6 +13,7 @@ from ..geometry import wrap_angle
 
 Size = int | tuple[int, ...]
 Dims = Literal[2, 3]
+_MAX_KERNEL = 1024
 
 
 class _Wrapping:
@@ -25,6 +26,9 @@ class _Wrapping:
     ) -> None:
         if options.keys() & {"padding", "padding_mode"}:
             raise InputError("the padding is fixed: circular along the angle, zeros along the other axes")
+        kernels = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size,)
+        if not all(isinstance(side, int) and 1 <= side <= _MAX_KERNEL for side in kernels):
+            raise InputError(f"kernel_size must be integers from 1 to {_MAX_KERNEL}; got {kernel_size!r}")
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[call-arg]
         windows = zip(self.kernel_size, self.dilation, strict=True)  # type: ignore[attr-defined]
         totals = [dilation * (kernel - 1) for kernel, dilation in windows]

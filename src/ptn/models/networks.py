@@ -165,7 +165,9 @@ class Network(nn.Module, ABC):
                 "resize the images, or create the model with another image_size or in_chans"
             )
         if images.dtype != self.mean.dtype and not torch.is_autocast_enabled(images.device.type):
-            raise InputTypeError(f"this model computes in {self.mean.dtype}; got {images.dtype}: convert the images")
+            raise InputTypeError(
+                f"this model computes in {self.mean.dtype}; got {images.dtype}: convert the images"
+            )
         check_range(images)
         if values_known(images) and len(images) and (low := float(images[0].detach().min())) < -0.5:
             raise InputError(
@@ -399,5 +401,7 @@ def _cube_size(config: ModelConfig) -> int:
     size, other = config.image_size
     if size != other:
         raise InputError(f"a network for voxels takes cubes: give image_size as one number; got {size, other}")
-    check("image_size × in_chans of voxels", size * config.in_chans, size * config.in_chans <= 1024, "at most 1,024")
+    check(
+        "image_size × in_chans of voxels", size * config.in_chans, size * config.in_chans <= 1024, "at most 1,024"
+    )
     return size

@@ -232,7 +232,11 @@ def decode_metadata(
 
 
 def _check_classes(classes: object, config: ModelConfig | None) -> None:
-    valid = isinstance(classes, list) and all(isinstance(name, str) for name in classes) and (config is None or len(classes) == config.num_classes)
+    valid = (
+        isinstance(classes, list)
+        and all(isinstance(name, str) for name in classes)
+        and (config is None or len(classes) == config.num_classes)
+    )
     count = "" if config is None else f"{config.num_classes} "
     check("classes", classes, valid, f"a list of names of {count}classes")
 

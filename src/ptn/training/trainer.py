@@ -316,7 +316,9 @@ class Run:
 def check_data(path: Path, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises `InputError` unless the hashes of the data and the class names of a run are those of `path`."""
     if list(before) != list(now):
-        raise InputError(f"{path} is of other images or classes than the data has now: restore them, or use --fresh")
+        raise InputError(
+            f"{path} is of other images or classes than the data has now: restore them, or use --fresh"
+        )
 
 
 def say_machine(path: Path, before: tuple[str, str], now: tuple[str, str]) -> None:

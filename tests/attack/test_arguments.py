@@ -1,0 +1,113 @@
+"""Wrong arguments of public functions are InputErrors, those of a wrong type also TypeErrors."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ptn
+from ptn.data.augment import AugmentSpec
+from ptn.layers import PolarTransformer, WrapConv2d
+
+IMAGES, ORIGIN, GRID = torch.rand(2, 1, 16, 16), torch.zeros(2, 2), ptn.PolarGrid(8, 8)
+DATA = ptn.Dataset("noise", "train", (255 * IMAGES).byte(), torch.tensor([0, 1]), ("a", "b"))
+MODEL = ptn.create_model("ccnn_s", image_size=16, num_classes=2).eval()
+
+WRONG_TYPES = {
+    "wrap_pad(x, 1.5)": lambda: ptn.wrap_pad(IMAGES, 1.5),
+    "wrap_pad(x, '1')": lambda: ptn.wrap_pad(IMAGES, "1"),
+    "wrap_pad(x, (1, None))": lambda: ptn.wrap_pad(IMAGES, (1, None)),
+    "wrap_pad(None, 1)": lambda: ptn.wrap_pad(None, 1),
+    "grid=None": lambda: ptn.polar_sample(IMAGES, ORIGIN, None),
+    "unsample, grid=None": lambda: ptn.polar_unsample(IMAGES, ORIGIN, None, (16, 16)),
+    "transformer, grid=None": lambda: PolarTransformer(None),
+    "phase='1'": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, phase="1"),
+    "dilation=None": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, dilation=None),
+    "origin=(0, 0)": lambda: ptn.polar_sample(IMAGES, (0, 0), GRID),
+    "angles='8'": lambda: ptn.PolarGrid("8", 8),
+    "r_max_px='8'": lambda: ptn.PolarGrid(8, 8, r_max_px="8"),
+    "float64 images": lambda: MODEL(IMAGES.double()),
+    "images of a list": lambda: MODEL([1, 2]),
+    "pose=None": lambda: ptn.similarity_warp(IMAGES, None),
+    "rotation='1'": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity("1")),
+    "shift_px=3": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=3)),
+    "augment.shift_px=(3, 2)": lambda: AugmentSpec(shift_px=(3, 2)),
+    "num_classes='2'": lambda: ptn.create_model("ccnn_s", num_classes="2"),
+}
+WRONG_VALUES = {
+    "angles=2**70": lambda: ptn.PolarGrid(2**70, 8),
+    "in_chans=10**6": lambda: ptn.create_model("ccnn_s", in_chans=10**6),
+    "image_size=2**70": lambda: ptn.create_model("ccnn_s", image_size=2**70),
+    "num_classes=2**70": lambda: ptn.create_model("ccnn_s", num_classes=2**70),
+    "angles of a network": lambda: ptn.create_model("ptn_s", angles=10**6, radii=10**6),
+    "data set of a list": lambda: ptn.load_dataset(["mnist"], "test"),
+    "split of a list": lambda: ptn.load_dataset("mnist", ["test"]),
+    "epochs=2**70": lambda: ptn.fit(MODEL, DATA, epochs=2**70),
+    "lr=inf": lambda: ptn.fit(MODEL, DATA, lr=float("inf")),
+    "augment of a list": lambda: ptn.fit(MODEL, DATA, augment={"shift_px": (3, 2)}),
+    "seed=2**70": lambda: ptn.fit(MODEL, DATA, seed=2**70),
+    "shift_px=(1, 2, 3)": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=(1, 2, 3))),
+    "kernel_size=10**6": lambda: WrapConv2d(1, 1, 10**6),
+    "rotations=10**9": lambda: ptn.evaluate(MODEL, DATA, rotations=10**9),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_wrong_types(name):
+    with pytest.raises(ptn.InputError) as caught:
+        WRONG_TYPES[name]()
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_wrong_values(name):
+    with pytest.raises(ptn.InputError):
+        WRONG_VALUES[name]()
+
+
+def test_numbers_of_numpy_and_integers_are_numbers():
+    expected = ptn.polar_sample(IMAGES, ORIGIN, GRID, phase=2.0)
+    assert torch.equal(ptn.polar_sample(IMAGES, ORIGIN, GRID, phase=np.float32(2)), expected)
+    shifted = ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=(3.0, 2.0)))
+    for shift in ((3, 2), [3, 2], (np.float64(3), np.int64(2))):
+        assert torch.equal(ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=shift)), shifted)
+
+
+def test_images_and_meshes_are_bounded(tmp_path):
+    from PIL import Image
+
+    path = tmp_path / "large.png"
+    Image.new("1", (9000, 9000)).save(path)  # 10 KB, 81 megapixels
+    with pytest.raises(ptn.InputError, match="too many"):
+        ptn.predict(MODEL, path)
+    mesh = tmp_path / "large.off"
+    mesh.write_text("OFF\n3 20000 0\n0 0 0\n0 0 1\n1 1 0\n" + "3 0 1 2\n" * 20_000)
+    model = ptn.create_model("ccnn_3d", image_size=32).eval()
+    with pytest.raises(ptn.InputError, match="too many"):
+        ptn.predict(model, mesh)
+
+
+def test_long_trainings_need_no_memory_before_they_start():
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    images = torch.zeros(4000, 1, 16, 16, dtype=torch.uint8)
+    data = ptn.Dataset("many", "train", images, torch.arange(4000) % 2, ("a", "b"))
+    from ptn.training import DataSpec, ModelSpec, Recipe, Run, RunData
+
+    recipe = Recipe("many", DataSpec("many"), ModelSpec("ccnn_s"), epochs=10**6, batch=2)
+    Run(recipe, RunData(data), torch.device("cpu"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KB
+
+
+def test_control_characters_are_escaped(run, pictures):
+    (pictures / "ant").rename(pictures / "a\x1b[2Jnt")
+    (pictures / "bee" / "00.png").rename(pictures / "bee" / "\x1b]0;title\x07.png")
+    code, text = run("train", "--folder", "pictures", "--model", "ccnn_s", "--image-size", 16, "--epochs", 1)
+    assert code == 0
+    weights = next(Path("runs").glob("*/seed-0"))
+    for words in (("evaluate", weights, "--per-class", "--confusion"), ("predict", weights, "pictures")):
+        code, text = run(*words)
+        assert (code, "\\x1b" in text, "\x1b" in text, "\x07" in text) == (0, True, False, False), text
