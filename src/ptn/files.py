@@ -58,6 +58,11 @@ def _parse_float(digits: str) -> float:
     return value
 
 
+def real_path(path: Path) -> str:
+    """Returns the path without links; unlike `Path.resolve`, also for links in a loop."""
+    return os.path.realpath(path)
+
+
 def make_folder(folder: Path) -> Path:
     """Creates `folder` with its parents, checks that it is writable, and returns it."""
     try:
@@ -191,20 +196,21 @@ def save_tensors(
     The entry "digest" of the metadata is the sha256 of the file with zeros in the place of the digest. `keep` is
     where a file that is there already moves to.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with atomic_path(path, keep=keep) as temporary:
-        try:
-            save_file(contiguous, temporary, {**metadata, "digest": _NO_DIGEST})
-        except SafetensorError as error:
-            raise InputError(f"cannot write {path}: {first_line(error)}") from error
-        _sort_metadata(temporary)
-        _, digest, place = _digests(temporary)
-        with temporary.open("r+b") as file:
-            file.seek(place)
-            file.write(digest.encode())
+    content = memoryview(save(contiguous, {**metadata, "digest": _NO_DIGEST}))
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(bytes(content[8 : 8 + size]))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))  # which is in arbitrary order
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size)
+    assert len(text) == size
+    start, rest = bytes(content[:8]) + text, content[8 + size :]
+    digest = hashlib.sha256(start)
+    digest.update(rest)
+    with atomic_path(path, keep=keep) as temporary, temporary.open("wb") as file:
+        file.write(_DIGEST.sub(f'"digest":"{digest.hexdigest()}"'.encode(), start, count=1))
+        file.write(rest)
 
 
 def read_tensors(
@@ -223,7 +229,7 @@ def read_tensors(
         with safe_open(path, "pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             metadata = dict(file.metadata() or {})
-        stored, actual, _ = _digests(path)
+        stored, actual = _digests(path)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is not a {kind}: {first_line(error)}") from error
     if stored is None and needs_digest:
@@ -236,28 +242,14 @@ def read_tensors(
     return tensors, metadata
 
 
-def _digests(path: Path) -> tuple[str | None, str, int]:
-    """Returns the digest that a safetensors file stores, if any, the actual one, and the place of the former."""
+def _digests(path: Path) -> tuple[str | None, str]:
+    """Returns the digest that a safetensors file stores, None without one, and the actual one."""
     with path.open("rb") as file:
         size = file.read(8)
         header = file.read(int.from_bytes(size, "little"))
-        match = _DIGEST.search(header)
+        stored = _DIGEST.search(header)
         digest = hashlib.sha256(size)
-        digest.update(header if match is None else header.replace(match[1], _NO_DIGEST.encode(), 1))
+        digest.update(header if stored is None else header.replace(stored[1], _NO_DIGEST.encode(), 1))
         while chunk := file.read(2**20):
             digest.update(chunk)
-    if match is None:
-        return None, digest.hexdigest(), 0
-    return match[1].decode(), digest.hexdigest(), 8 + match.start(1)
-
-
-def _sort_metadata(path: Path) -> None:
-    """Sorts the metadata of a safetensors file, which is written in arbitrary order."""
-    with path.open("r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        assert len(text) <= size
-        file.seek(8)
-        file.write(text.ljust(size))
+    return None if stored is None else stored[1].decode(), digest.hexdigest()

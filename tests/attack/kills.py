@@ -49,7 +49,7 @@ class Points:
             (os, "fsync"),
             (Path, "replace"),
             (Path, "unlink"),
-            (ptn.files, "_sort_metadata"),
+            (Path, "chmod"),
             (ptn.training.session, "save_weights"),
             (ptn.training.session, "append_records"),
         ):

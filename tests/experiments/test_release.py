@@ -9,6 +9,7 @@ import ptn
 from experiments.release import find_runs, weights_card
 from experiments.tables import load_records
 from ptn.data import Dataset
+from ptn.files import read_tensors
 from ptn.models.zoo import WEIGHTS
 from ptn.training.records import append_records
 
@@ -51,6 +52,7 @@ def test_weights_are_halved_and_the_card_has_the_errors_of_all_seeds(release, ru
     assert outcome.code == 0, outcome.err
     weights = tmp_path / "out" / "ptn_s.rotmnist.safetensors"
     assert weights.stat().st_size < 0.6 * (run / "weights.safetensors").stat().st_size
+    read_tensors(weights, needs_digest=True)
     model, original = ptn.load_model(weights), ptn.load_model(run)
     assert (model.classes, model.metadata) == (original.classes, original.metadata)
     card = weights.with_suffix(".md").read_text(encoding="utf-8")

@@ -243,11 +243,13 @@ def _find_files(roots: list[Path], model: Any) -> dict[Path, Path]:
 def _overlay_paths(files: dict[Path, Path], folder: Path) -> dict[Path, Path]:
     """Returns the path of each file's overlay; raises InputError if two coincide or one is an input."""
     targets = {path: folder / inside / f"{path.stem}{_OVERLAY_SUFFIX}" for path, inside in files.items()}
-    used = {path.resolve() for path in files}
+    from ..files import real_path
+
+    used = set(map(real_path, files))
     for path, target in targets.items():
-        if target.resolve() in used:
+        if real_path(target) in used:
             raise InputError(f"the overlay of {path}, {target}, would replace an image or another overlay")
-        used.add(target.resolve())
+        used.add(real_path(target))
     return targets
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..config import build, check
 from ..errors import InputError, nothing_at
-from ..files import atomic_path, parse_json
+from ..files import atomic_path, parse_json, real_path
 from ..geometry import MAX_PIXELS, Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
 from .dataset import Dataset, VoxelDataset
 from .store import reading
@@ -196,9 +196,9 @@ def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") 
 
 def _targets(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:
     targets = [folder / f"{path.stem.removesuffix(_POLAR_SUFFIX)}{suffix}" for path in paths]
-    inputs = {path.resolve() for path in paths}
+    inputs = set(map(real_path, paths))
     for target in targets:
-        if target.resolve() in inputs:
+        if real_path(target) in inputs:
             raise InputError(f"{target} is one of the inputs: choose another output folder")
         if targets.count(target) > 1:
             raise InputError(f"two images would both become {target}: convert them separately")

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,13 @@ class Run:
             return
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         tensors |= {f"best.{key}": value for key, value in self.best.items()}
-        state = {**self._origin(), **{name: getattr(self, name) for name in _STATE}}
+        state = {**self._origin, **{name: getattr(self, name) for name in _STATE}}
         last, previous = (self.folder / name for name in CHECKPOINTS)
         keep = None if self._last_is_damaged else previous
         save_tensors(last, tensors, {"state": json.dumps(state)}, keep=keep)
         self._last_is_damaged = False
 
+    @cached_property
     def _origin(self) -> dict[str, Any]:
         """What decides the result of a run, and the machine."""
         sets = [self.data.train, *([self.data.valid] if self.data.valid is not None else [])]
@@ -229,7 +231,7 @@ class Run:
         return False
 
     def _restore(self, path: Path, saved: dict[str, Tensor], state: CheckpointState) -> None:
-        origin = self._origin()
+        origin = self._origin
         if state.recipe != origin["recipe"]:
             raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
         check_data(path, [*state.data, *state.classes], [*origin["data"], *origin["classes"]])
