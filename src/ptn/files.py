@@ -94,25 +94,24 @@ def locked_folder(folder: Path) -> Iterator[None]:
     Raises:
         InputError: Another process has the lock.
     """
-    handle = None
     created = [path for path in (folder, *folder.parents) if not path.exists()]
+    while True:
+        make_folder(folder)
+        handle = os.open(folder, os.O_RDONLY)
+        if not try_lock(handle):
+            os.close(handle)
+            raise InputError(f"another process is training in {folder}: wait for it, or choose another folder")
+        if _is_at(handle, folder):
+            break
+        os.close(handle)  # it was removed before it was locked
     try:
-        while handle is None:
-            make_folder(folder)
-            handle = os.open(folder, os.O_RDONLY)
-            if not try_lock(handle):
-                raise InputError(f"another process is training in {folder}: wait for it, or choose another folder")
-            if not _is_at(handle, folder):  # removed before it was locked
-                os.close(handle)
-                handle = None
         _remove_abandoned(folder, ".*.part")
         yield
     finally:
         for path in created:
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def empty_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptn.data.store import Remote, cached, fetch, find, read_npz
+from ptn.data.store import REMOTES, Remote, cached, fetch, find, read_npz
 from ptn.errors import InputError
 
 SHA = "0123456789abcdef" * 4
@@ -164,3 +165,15 @@ def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, serve
     with pytest.raises(InputError, match=f"{path} is damaged"):
         fetch(server.remote)
     assert server.requests == []
+
+
+def test_a_file_that_is_too_large_is_refused(store, server):
+    with pytest.raises(InputError, match="larger than it should be"):
+        fetch(server.remote._replace(max_bytes=len(CONTENT) - 1))
+    assert not list((store.cache / "downloads").rglob("*.gz"))
+
+
+def test_every_download_has_a_checksum_and_a_limit():
+    for remote in (remote for remotes in REMOTES.values() for remote in remotes):
+        assert re.fullmatch(r"[0-9a-f]{64}|md5:0f9a947ff3d30e95cd685462cbf3b847", remote.checksum)
+        assert 0 < remote.max_bytes < 2**32
