@@ -244,7 +244,9 @@ class Run:
             return {key: (value.shape, value.dtype) for key, value in group.items()}
 
         if "generator" in saved and saved["generator"].shape != tensors["generator"].shape:
-            raise InputError(f"{path} is of {state.device}, whose random numbers {self.device.type} cannot continue")
+            raise InputError(
+                f"{path} is of {state.device}, whose random numbers {self.device.type} cannot continue"
+            )
         if kinds(saved) != kinds(tensors):
             raise InputError(f"{path} is of another model: choose another folder")
         done = state.epoch * self.steps_per_epoch + state.position
