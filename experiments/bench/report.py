@@ -13,7 +13,7 @@ import torch
 
 from ptn.device import describe_device
 from ptn.errors import InputError
-from ptn.files import write_text
+from ptn.files import parse_json, write_text
 from ptn.training.records import git_commit, timestamp
 
 from .timing import CALLS_IN_GRAPH, Timing, Work, capture, peak_mib, time_together
@@ -156,7 +156,7 @@ def write_report(report: Report, folder: Path) -> None:
 def read_report(path: Path) -> Report:
     """Returns the report in a file."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_bytes(), str(path))
         return Report(**{**values, "rows": [Row(**row) for row in values["rows"]]})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is not a benchmark report: {error}") from error

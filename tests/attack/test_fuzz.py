@@ -8,6 +8,9 @@ import random
 import resource
 import shutil
 import signal
+import socket
+import tarfile
+import threading
 import traceback
 import warnings
 import zipfile
@@ -15,19 +18,23 @@ from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
+from queue import Queue
+from urllib.parse import urlsplit
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import ptn
+from experiments.__main__ import app as experiments
 from ptn.cli import main
 from ptn.config import build, override, parse_setting
 from ptn.data.images import from_polar, read_fitted, to_polar
 from ptn.data.mnist import read_amat, read_idx
 from ptn.data.store import read_npz
-from ptn.data.svhn import read_crops, read_digit_struct
+from ptn.data.svhn import read_archive, read_crops, read_digit_struct, read_photos
 from ptn.data.voxelize import read_voxels
 from ptn.files import read_tensors, save_tensors
 from ptn.training import DataSpec, ModelSpec, Recipe, Run, RunData, read_records
@@ -338,6 +345,75 @@ def test_data_files(attack, tmp_path):
     attack.check(900)
 
 
+def write_digit_struct(path, names):
+    """A digitStruct file with one digit a photo."""
+    with h5py.File(path, "w") as file:
+        refs, struct = file.create_group("#refs#"), file.create_group("digitStruct")
+        columns = {"name": [], "bbox": []}
+        for index, name in enumerate(names):
+            letters = np.array([[ord(letter)] for letter in name], dtype=np.uint16)
+            columns["name"].append(refs.create_dataset(f"name{index}", data=letters).ref)
+            box = refs.create_group(f"box{index}")
+            for field, value in {"left": 3, "top": 2, "width": 8, "height": 9, "label": 4}.items():
+                box.create_dataset(field, data=np.array([[float(value)]]))
+            columns["bbox"].append(box.ref)
+        for key, references in columns.items():
+            struct.create_dataset(key, data=np.array(references, dtype=h5py.ref_dtype)[:, None])
+
+
+def test_photos_and_their_archive(attack, tmp_path):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    Image.new("RGB", (24, 20)).save(folder / "1.png")
+    write_digit_struct(folder / "digitStruct.mat", ["1.png"])
+    archive = tmp_path / "train.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, "train")
+    content, plain = archive.read_bytes(), gzip.decompress(archive.read_bytes())
+    for _ in range(60):
+        archive.write_bytes(mutate(content, attack.dice))
+        attack("tar.gz", read_archive, archive)
+        archive.write_bytes(gzip.compress(mutate(plain, attack.dice), 1))
+        attack("tar", read_archive, archive)
+    struct = folder / "digitStruct.mat"
+    content = struct.read_bytes()
+    for _ in range(200):
+        struct.write_bytes(mutate(content, attack.dice))
+        attack("digitStruct.mat", read_photos, folder)
+    for name in ("../1.png", "/etc/passwd", ""):
+        write_digit_struct(struct, [name])
+        attack("names of photos", read_photos, folder)
+    assert attack.outcomes["names of photos refused"] == 3
+    attack.check(320)
+
+
+def test_requests(attack, caplog):
+    pytest.importorskip("starlette", reason="pip install 'ptn[demo]'")
+    from ptn.demo.server import serve
+
+    ready = Queue()
+    threading.Thread(target=serve, args=([], []), kwargs={"port": 0, "on_ready": ready.put}, daemon=True).start()
+    address = ("127.0.0.1", urlsplit(ready.get(timeout=60)).port)
+    body = b'{"model": "a", "image": "AAAA", "turn": 3, "scale": 1.0, "shift": [0, 0]}'
+    head = b"POST /look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    def send(content):
+        with socket.create_connection(address, timeout=SECONDS) as client, suppress(ConnectionError):
+            client.sendall(content)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):
+                pass
+
+    for _ in range(500):
+        attack("request", send, mutate(request, attack.dice))
+    assert "Traceback" not in caplog.text
+    with socket.create_connection(address, timeout=SECONDS) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % address[1])
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
+    attack.check(500)
+
+
 def test_settings(attack, pictures):
     recipe = folder_recipe("pictures", model="ccnn_s", image_size=16)
     values = recipe.to_dict()
@@ -366,12 +442,12 @@ def test_settings(attack, pictures):
     attack.check(2200)
 
 
-def call(arguments):
+def call(arguments, **options):
     """The command line in this process. An error is one line; the exit code is that of an error."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            main(arguments)
+            main(arguments, **options)
         except SystemExit as stop:
             code = stop.code
     text = err.getvalue()
@@ -474,6 +550,28 @@ def test_command_lines(attack, pictures, tmp_path, monkeypatch):
         for folder in ("runs", "out", "audit"):
             shutil.rmtree(folder, ignore_errors=True)
     attack.check(1000)
+
+
+def test_command_lines_of_the_experiments(attack, tmp_path):
+    Path("bad.jsonl").write_text('{"schema": 2, "recipe": 3}\n')
+    Path("page.md").write_text("<!-- report: rotmnist -->\n")
+    network(tmp_path).rename("bad.safetensors")
+    commands = {
+        "report": ("--results", "--json", "--page", "page.md", "bad.jsonl", "rotmnist", "ablation"),
+        "train": ("--list", "--seeds", "--set", "rotmnist/ptn_s/papers", "--budget-seconds", "--results"),
+        "release": ("--tag", "--results", "bad.jsonl", "bad.safetensors", "-o", "out", "--device"),
+        "bench": ("--page", "page.md", "-o", "out", "--device", "nothing"),
+    }
+    for _ in range(300):
+        command = attack.dice.choice(list(commands))
+        words = [
+            command,
+            *attack.dice.choices([*commands[command], *WORDS, *TEXTS], k=attack.dice.choice((1, 2, 3))),
+        ]
+        if command == "bench" and "--page" not in words:
+            words.append("--unknown")  # it would measure
+        attack(command, lambda words=words: call(words, commands=experiments))
+    attack.check(300)
 
 
 def test_onnx_files(attack, tmp_path):

@@ -33,6 +33,7 @@ from .store import cached, check_decoded, find, fingerprint, missing, read_npz, 
 
 TILE: Literal[48] = 48
 CROP: Literal[32] = 32
+_MAX_SIDE = 5000
 # Part of hashes; increase it if the same files give other images.
 VERSION = 1
 
@@ -206,6 +207,8 @@ def read_archive(archive: Path) -> Tensors:
 def read_photos(folder: Path) -> Tensors:
     """Cut the tiles of the photos in a folder, with the boxes of its `digitStruct.mat`."""
     names, tables = read_digit_struct(folder / "digitStruct.mat")
+    if not names or any(Path(name).name != name for name in names):
+        raise InputError(f"{folder / 'digitStruct.mat'} must have names of photos in its folder")
 
     def cut(name: str, table: NDArray[np.float64]) -> list[tuple[NDArray[np.uint8], float]]:
         pixels = _read_pixels(folder / name)
@@ -238,6 +241,8 @@ def cut_tile(photo: NDArray[np.uint8], box: NDArray[np.float64]) -> tuple[NDArra
     from PIL import Image
 
     left, top, width, height = box
+    if not (np.abs(box) < _MAX_SIDE).all() or min(width, height) < 0:
+        raise InputError(f"a digit has the box {box.tolist()}, which is not in a photo")
     reach = max(width, height) * TILE / CROP / 2
     low = np.array((left + width / 2 - reach, top + height / 2 - reach))
     high = low + 2 * reach
