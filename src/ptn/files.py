@@ -16,6 +16,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from .errors import InputError, first_line, nothing_at
 
+try:
+    import fcntl
+except ImportError:  # Windows: there are no locks
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -76,9 +81,7 @@ def make_folder(folder: Path) -> Path:
 
 def try_lock(handle: int | IO[bytes], *, wait: bool = False) -> bool:
     """Takes the lock of an open file or folder; returns False if another one has it. It ends with the process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if fcntl is None:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -95,15 +98,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         InputError: Another process has the lock.
     """
     created = [path for path in (folder, *folder.parents) if not path.exists()]
-    while True:
-        make_folder(folder)
-        handle = os.open(folder, os.O_RDONLY)
-        if not try_lock(handle):
-            os.close(handle)
-            raise InputError(f"another process is training in {folder}: wait for it, or choose another folder")
-        if _is_at(handle, folder):
-            break
-        os.close(handle)  # it was removed before it was locked
+    handle = _lock(folder)
     try:
         _remove_abandoned(folder, ".*.part")
         yield
@@ -111,7 +106,23 @@ def locked_folder(folder: Path) -> Iterator[None]:
         for path in created:
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(folder: Path) -> int | None:
+    """Creates and locks a folder; returns its open handle, None on Windows."""
+    while True:
+        make_folder(folder)
+        if fcntl is None:
+            return None
+        handle = os.open(folder, os.O_RDONLY)
+        if not try_lock(handle):
+            os.close(handle)
+            raise InputError(f"another process is training in {folder}: wait for it, or choose another folder")
+        if _is_at(handle, folder):
+            return handle
+        os.close(handle)  # it was removed before it was locked
 
 
 def empty_folder(folder: Path) -> None:
@@ -133,7 +144,7 @@ def _is_at(handle: int, path: Path | str) -> bool:
 
 def _remove_abandoned(folder: Path, pattern: str) -> None:
     """Deletes temporary files of processes that were killed: those that nobody has locked."""
-    for path in folder.glob(pattern):
+    for path in folder.glob(pattern) if fcntl is not None else ():
         try:
             with path.open("rb") as stream:
                 if try_lock(stream):
@@ -142,10 +153,13 @@ def _remove_abandoned(folder: Path, pattern: str) -> None:
             continue
 
 
-def _create_locked(target: Path) -> tuple[int, Path]:
+def _create_locked(target: Path) -> tuple[int | None, Path]:
     """Creates a temporary file beside `target` and locks it, so that no other process takes it for abandoned."""
     while True:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        if fcntl is None:  # Windows does not rename open files
+            os.close(handle)
+            return None, Path(name)
         if try_lock(handle, wait=True) and _is_at(handle, name):
             return handle, Path(name)
         os.close(handle)
@@ -164,11 +178,11 @@ def atomic_path(target: Path, *, keep: Path | None = None) -> Iterator[Path]:
         _remove_abandoned(target.parent, f".{glob.escape(target.name)}.*.part")
         handle, temporary = _create_locked(target)
         yield temporary
+        with temporary.open("r+b") as stream:
+            os.fsync(stream.fileno())
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
-        with temporary.open("rb") as stream:
-            os.fsync(stream.fileno())
         if keep is not None and target.exists():
             target.replace(keep)
         temporary.replace(target)

@@ -24,6 +24,8 @@ WRONG_TYPES = {
     "transformer, grid=None": lambda: PolarTransformer(None),
     "phase='1'": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, phase="1"),
     "dilation=None": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, dilation=None),
+    "complex phase": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, phase=torch.tensor([1j, 1j])),
+    "model of None": lambda: ptn.load_model(None),
     "origin=(0, 0)": lambda: ptn.polar_sample(IMAGES, (0, 0), GRID),
     "angles='8'": lambda: ptn.PolarGrid("8", 8),
     "r_max_px='8'": lambda: ptn.PolarGrid(8, 8, r_max_px="8"),
@@ -37,6 +39,12 @@ WRONG_TYPES = {
 }
 WRONG_VALUES = {
     "angles=2**70": lambda: ptn.PolarGrid(2**70, 8),
+    "phase=2**2000": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, phase=2**2000),
+    "rotation=2**2000": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(2**2000)),
+    "shift_px=2**2000": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=(2**2000, 1))),
+    "r_max_px=10**400": lambda: ptn.PolarGrid(8, 8, r_max_px=10**400),
+    "size of a warp": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(), size=(10**6, 10**6)),
+    "size of an image": lambda: ptn.polar_unsample(IMAGES[..., :8, :8], ORIGIN, GRID, (10**6, 10**6)),
     "in_chans=10**6": lambda: ptn.create_model("ccnn_s", in_chans=10**6),
     "image_size=2**70": lambda: ptn.create_model("ccnn_s", image_size=2**70),
     "num_classes=2**70": lambda: ptn.create_model("ccnn_s", num_classes=2**70),

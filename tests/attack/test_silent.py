@@ -18,6 +18,8 @@ from ptn.training import DataSpec, ModelSpec, Recipe, Session, read_records, ses
 from ptn.training.records import append_records
 from ptn.training.session import run_folder
 
+from .conftest import write_pictures
+
 SMALL = ("--model", "ccnn_s", "--image-size", 16, "--checkpoint-every", 1)
 
 
@@ -60,6 +62,29 @@ def test_a_run_is_not_continued_on_other_data(run, pictures, state, change):
     change(pictures)
     code, text = run(*train("pictures", "--resume"))
     assert (code, "other images or classes" in text) == (2, True), text
+
+
+@pytest.mark.parametrize("part", ["train", "valid", "test"])
+def test_a_finished_run_names_all_its_images(run, tmp_path, part):
+    for split in ("train", "valid", "test"):
+        write_pictures(tmp_path / "pictures" / split)
+    assert run(*train("pictures"))[0] == 0
+    overwrite(tmp_path / "pictures" / part)
+    code, text = run(*train("pictures", "--resume"))
+    assert (code, "other images or classes" in text) == (2, True), text
+
+
+def test_images_are_compared_and_not_their_description(monkeypatch):
+    model = ptn.create_model("ccnn_s", image_size=16, num_classes=2)
+    images = torch.randint(0, 256, (20, 1, 16, 16), dtype=torch.uint8)
+    data = ptn.Dataset("noise", "train", images, torch.arange(20) % 2, ("a", "b"), {"sha256": "0" * 64})
+    with monkeypatch.context() as patch:
+        patch.setattr("ptn.training.fitting.save_weights", fail)
+        with pytest.raises(ptn.InputError, match="disk"):
+            ptn.fit(model, data, epochs=1, folder="fit", progress=False)
+    with pytest.raises(ptn.InputError, match="other images"):
+        ptn.fit(model, replace(data, images=255 - images), epochs=1, folder="fit", progress=False)
+    ptn.fit(model, data, epochs=1, folder="fit", progress=False)
 
 
 @pytest.mark.parametrize("state", ["stopped", "finished"])
@@ -283,6 +308,19 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file.txt"]
 
 
+def test_without_locks_nothing_of_another_process_is_removed(run, pictures, monkeypatch):
+    monkeypatch.setattr("ptn.files.fcntl", None)  # as on Windows
+    seed_folder().mkdir(parents=True)
+    other = seed_folder() / ".weights.safetensors.abcd.part"
+    other.write_text("half")
+    assert run(*train("pictures", "--resume"))[0] == 0
+    assert sorted(path.name for path in seed_folder().iterdir()) == [
+        other.name,
+        "result.jsonl",
+        "weights.safetensors",
+    ]
+
+
 @pytest.mark.parametrize("kind", [float, torch.float64])
 def test_large_angles_are_exact(kind):
     images = torch.rand(2, 1, 24, 24)
@@ -301,12 +339,15 @@ def test_large_angles_are_exact(kind):
         assert difference(lambda p: ptn.similarity_warp(images, ptn.Similarity(p), backend=backend)) < 1e-5  # noqa: B023
 
 
-def test_large_angles_of_float32_lose_nothing_more():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
+def test_large_angles_of_other_dtypes_lose_nothing_more(dtype):
     images, grid, origin = torch.rand(2, 1, 24, 24), ptn.PolarGrid(16, 12), torch.zeros(2, 2)
-    angle = torch.full((2,), 0.5 + 2000 * math.pi)
-    exact = math.remainder(float(angle[0]), 2 * math.pi)
-    samples = [ptn.polar_sample(images, origin, grid, phase=phase) for phase in (angle, exact)]
+    angle = torch.full((2,), 0.5 + 2000 * math.pi).to(dtype)
+    number = float(angle[0])
+    samples = [ptn.polar_sample(images, origin, grid, phase=phase) for phase in (angle, number)]
     assert (samples[0] - samples[1]).abs().max() < 1e-5
+    warps = [ptn.similarity_warp(images, ptn.Similarity(rotation)) for rotation in (angle, number)]
+    assert (warps[0] - warps[1]).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "-0.5", "100.5", "1" * 400, '"1"', "[1]", "true"])
@@ -325,6 +366,11 @@ def test_impossible_errors_are_refused(recipe, value):
     ("options", "word"),
     [
         (("--set", "seed=3"), "--seeds 3"),
+        (("--set", "epochs=3"), "epochs is set twice"),
+        (("--set", "batch=3", "--set", "batch=4"), "batch is set twice"),
+        (("--set", "model.options.in_chans=3"), "unknown option"),
+        (("--set", "model.options.pretrained=true"), "unknown option"),
+        (("--results", "/dev/zero"), "choose another file"),
         (("--set", "name=.."), "name of a folder"),
         (("--set", "name=a\x1b[2J"), "name of a folder"),
         (("--budget-seconds", "nan"), "budget"),

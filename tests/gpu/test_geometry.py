@@ -67,6 +67,17 @@ def test_cylindrical_sampling_agrees_with_float64(kernels_agree, channels, depth
     kernels_agree(sample, volumes, poses(3)[0], tolerance=1e-4, grad_tolerance=1e-3)
 
 
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_large_angles_in_float32_lose_nothing_more(backend):
+    images, grid, origin = smooth(2, 1, 96, 96).to(GPU), PolarGrid(64, 48), torch.zeros(2, 2, device=GPU)
+    angle = torch.full((2,), 0.5 + 2000 * math.pi, device=GPU)
+    number = float(angle[0])
+    samples = [polar_sample(images, origin, grid, phase=phase, backend=backend) for phase in (angle, number)]
+    assert (samples[0] - samples[1]).abs().max() < 1e-5
+    warps = [similarity_warp(images, Similarity(rotation), backend=backend) for rotation in (angle, number)]
+    assert (warps[0] - warps[1]).abs().max() < 1e-5
+
+
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
 def test_nearest_pixels_agree_except_at_rounding_edges(padding_mode):
     images, (origin, *_), grid = torch.rand(4, 2, 60, 70), poses(4), PolarGrid(64, 48)

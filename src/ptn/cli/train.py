@@ -70,9 +70,7 @@ def train(
         raise InputError("--image-size is for --folder: the images of a data set have a fixed size")
     else:
         recipe = dataset_recipe(str(dataset), model=model)
-    changes = parse_settings(settings)
-    if epochs is not None:
-        changes["epochs"] = epochs
+    changes = parse_settings([*(settings or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     code = run_session(
         with_seeds(override(recipe, changes), parse_seeds(seeds)),
         output=output,
@@ -132,7 +130,11 @@ def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     """Returns the settings of --set by dotted key."""
     from ..config import parse_setting
 
-    changes = dict(map(parse_setting, texts or ()))
+    changes: dict[str, Any] = {}
+    for key, value in map(parse_setting, texts or ()):
+        if key in changes:
+            raise InputError(f"{key} is set twice: to {changes[key]!r} and to {value!r}")
+        changes[key] = value
     if "seed" in changes:
         raise InputError(f"use --seeds {changes['seed']} instead of --set seed")
     return changes

@@ -121,7 +121,7 @@ _ENTRIES = (
     _digits(
         "rotmnist",
         "MNIST digits rotated by any angle: the original files, or generated from MNIST",
-        files=f"{ROTATED_ZIP} (ptn data fetch rotmnist), the two .amat files in it, or "
+        files=f"{ROTATED_ZIP} (downloaded by hand), the two .amat files in it, or "
         f"rotmnist/rotated_{{train,valid,test}}.npz; otherwise {_MNIST_FILES}",
         splits={**SPECS["rotmnist"].splits, "spare": SPARE_IMAGES},
         options=("source", "seed"),

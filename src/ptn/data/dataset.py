@@ -144,9 +144,12 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
 
 
 def data_sha256(dataset: Dataset | VoxelDataset) -> str:
-    """Return `meta["sha256"]`; of a data set without one, the hash of its images and labels."""
-    if known := dataset.meta.get("sha256"):
-        return str(known)
+    """Return `meta["sha256"]`; of a data set without one, `content_sha256`."""
+    return str(dataset.meta.get("sha256") or content_sha256(dataset))
+
+
+def content_sha256(dataset: Dataset | VoxelDataset) -> str:
+    """Return the hash of the images and labels."""
     digest = hashlib.sha256()
     for tensor in (getattr(dataset, _storage(dataset)), dataset.labels):
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())

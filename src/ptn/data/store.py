@@ -65,7 +65,7 @@ def find(*relative_paths: str) -> Path | None:
 def missing(dataset: str, *relative_paths: str) -> MissingDataError:
     """Return the error for files of `dataset` that are in no data folder."""
     names, folders = " or ".join(relative_paths), ", ".join(map(str, data_folders()))
-    hint = f"get it with: ptn data fetch {dataset}" if dataset in REMOTES else f"get it from {_SVHN}"
+    hint = f"get it with: ptn data fetch {dataset}" if dataset in REMOTES else _BY_HAND[dataset]
     return MissingDataError(f"{dataset}: no {names} in {folders}; {hint}")
 
 
@@ -116,17 +116,17 @@ def check_decoded(size: int) -> None:
 
 
 class Remote(NamedTuple):
-    """A file to download: its path in a data folder, its mirrors, its sha256 or "md5:…", and its largest size."""
+    """A file to download: its path in a data folder, its mirrors, its sha256, and its largest size."""
 
     path: str
     urls: tuple[str, ...]
-    checksum: str
+    sha256: str
     max_bytes: int
 
 
-def _remote(path: str, checksum: str, megabytes: int, *folders: str) -> Remote:
+def _remote(path: str, sha256: str, megabytes: int, *folders: str) -> Remote:
     urls = tuple(f"{folder}/{path.rpartition('/')[2]}" for folder in folders)
-    return Remote(path, urls, checksum, megabytes * 10**6)
+    return Remote(path, urls, sha256, megabytes * 10**6)
 
 
 _MNIST = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
@@ -136,8 +136,6 @@ _MNIST_SHA256 = {
     "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
-_ROTMNIST_MD5 = "md5:0f9a947ff3d30e95cd685462cbf3b847"  # the only published checksum
-_ROTMNIST = "http://www.iro.umontreal.ca/~lisa/icml2007data"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
 _SVHN_SHA256 = {
     "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
@@ -155,12 +153,15 @@ def _svhn(*names: str) -> tuple[Remote, ...]:
     return tuple(_remote(f"svhn/{name}", _SVHN_SHA256[name], 1500, _SVHN) for name in names)
 
 
-# The photos of SVHN's split "extra" have no published checksum, and are not downloaded.
+# Files without a published sha256, which are not downloaded.
+_BY_HAND = {
+    "rotmnist": "get http://www.iro.umontreal.ca/~lisa/icml2007data/mnist_rotation_new.zip by hand, into the "
+    "folder rotmnist in a data folder; no sha256 of it is published, only the md5 0f9a947ff3d30e95cd685462cbf3b847",
+    "rotsvhn-extra": f"get {_SVHN}/extra.tar.gz by hand, into the folder svhn in a data folder; no sha256 of it "
+    "is published",
+}
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": tuple(_remote(f"mnist/{name}-ubyte.gz", sha, 20, *_MNIST) for name, sha in _MNIST_SHA256.items()),
-    "rotmnist": (
-        _remote("rotmnist/mnist_rotation_new.zip", "md5:0f9a947ff3d30e95cd685462cbf3b847", 300, _ROTMNIST),
-    ),
     "svhn": _svhn("train_32x32.mat", "test_32x32.mat"),
     "svhn-extra": _svhn("extra_32x32.mat"),
     "rotsvhn": _svhn("train.tar.gz", "test.tar.gz"),
@@ -175,8 +176,14 @@ REMOTES |= {"svhn-minus": REMOTES["svhn"], "rotsvhn-minus": REMOTES["rotsvhn"]}
 
 
 def remotes_of(dataset: str) -> tuple[Remote, ...]:
-    """Return the files that a data set is read or generated from."""
-    check_choice("data set", dataset, REMOTES)
+    """Return the files that a data set is read or generated from.
+
+    Raises:
+        InputError: They have to be downloaded by hand.
+    """
+    check_choice("data set", dataset, [*REMOTES, *_BY_HAND])
+    if dataset in _BY_HAND:
+        raise InputError(f"{dataset} is not downloaded: {_BY_HAND[dataset]}")
     return REMOTES[dataset]
 
 
@@ -205,7 +212,7 @@ def fetch(remote: Remote) -> Path:
     pooch.get_logger().setLevel("WARNING")
     present = find(remote.path)
     if present is not None and present != download_folder() / remote.path:
-        if not pooch.hashes.hash_matches(str(present), remote.checksum):
+        if not pooch.hashes.hash_matches(str(present), remote.sha256):
             raise InputError(f"{present} is damaged (wrong checksum): delete it, then fetch it again")
         return present
     print(f"fetching {remote.path} from {remote.urls[0]}", file=sys.stderr)
@@ -222,7 +229,7 @@ def fetch(remote: Remote) -> Path:
         files = pooch.create(
             path=download_folder(),
             base_url="",
-            registry={remote.path: remote.checksum},
+            registry={remote.path: remote.sha256},
             urls={remote.path: url},
             retry_if_failed=2,
         )

@@ -14,6 +14,7 @@ from ..errors import InputError, InputTypeError, check_choice
 Law = Literal["log", "linear"]
 MAX_PIXELS = 2**26
 """Largest number of pixels of images that are read and of polar images."""
+_REAL = (float, int, np.floating, np.integer)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class PolarGrid:
             radius = getattr(self, name)
             if radius is not None and not isinstance(radius, int | float):
                 raise InputTypeError(f"{name} must be a number of pixels; got {radius!r}")
-            if radius is not None and not 0 < radius < math.inf:
+            if radius is not None and not 0 < radius < 2**63:
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
         if self.law == "linear" and self.r_min_px != 1.0:
             raise InputError("r_min_px is an option of law='log'; the linear law starts at radius 0")
@@ -109,16 +110,19 @@ class PolarGrid:
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (2 * math.pi / self.angles)
-        phase = reduce_angle(phase)
+        phase = reduce_angle(phase, to_add=True)
         angle = angle + (phase[..., None] if isinstance(phase, Tensor) else phase)
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise InputError unless `value` is a tensor or a number."""
-    if not isinstance(value, Tensor | float | int | np.number):
-        raise InputTypeError(f"{name} must be a number or a tensor (N,); got {value!r}")
+    """Raise InputError unless `value` is a real tensor or a real number, integers of at most 64 bits."""
+    real = not value.is_complex() if isinstance(value, Tensor) else isinstance(value, _REAL)
+    if not real:
+        raise InputTypeError(f"{name} must be a real number or a tensor (N,); got {value!r}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{name} must be a number of at most 64 bits")
 
 
 def check_grid(grid: object) -> None:
@@ -127,19 +131,20 @@ def check_grid(grid: object) -> None:
         raise InputTypeError(f"grid must be a PolarGrid(angles, radii); got {grid!r}")
 
 
-def reduce_angle(angle: Tensor | float) -> Tensor | float:
+def reduce_angle(angle: Tensor | float, *, to_add: bool = False) -> Tensor | float:
     """Return `angle` modulo 2π, computed in float64: large angles lose precision in float32.
 
-    Angles of less than a turn are returned as they are, as are tensors in float32 on a GPU, where the check would
-    take more kernels than the sampling.
+    Angles of less than a turn are returned as they are. On a GPU, tensors of lower precision than float64 are
+    reduced only if something is added to them: their cos and sin are exact without, and a warp is one kernel.
     """
     if not isinstance(angle, Tensor):
         return math.remainder(angle, 2 * math.pi) if math.pi < abs(angle) < math.inf else angle
-    if angle.dtype != torch.float64 and not angle.is_cpu:
+    if angle.dtype != torch.float64 and not angle.is_cpu and not to_add:
         return angle
     exact = angle.double()
     turns = torch.where(exact.abs() > 7, (exact.detach() / (2 * math.pi)).round(), 0.0)
-    return (exact - 2 * math.pi * turns).to(angle.dtype)
+    # at least float32: a remainder does not fit into the dtype of integers and of half precision
+    return (exact - 2 * math.pi * turns).to(torch.promote_types(angle.dtype, torch.float32))
 
 
 def relative_points(

@@ -14,7 +14,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import InputError, InputTypeError, check_choice
-from .grid import PolarGrid, cached_points, check_grid, check_number, origin_px, reduce_angle, relative_points
+from .grid import (
+    MAX_PIXELS,
+    PolarGrid,
+    cached_points,
+    check_grid,
+    check_number,
+    origin_px,
+    reduce_angle,
+    relative_points,
+)
 from .wrap import wrap_pad
 
 Mode = Literal["bilinear", "bicubic", "nearest"]
@@ -30,6 +39,9 @@ _PADDING_NUMBERS = {"zeros": 0, "border": 1}
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _TRITON_INSTALLED = importlib.util.find_spec("triton") is not None
+# output values from which on Triton is faster in eager calls
+_MIN_VALUES = 2**26
+_transforms_active = torch._C._are_functorch_transforms_active
 _TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -68,15 +80,16 @@ def polar_sample(
         InputError: for wrong shapes, dtypes or options; in eager calls on a CPU also for origins in pixels and for
             images in [0, 255].
     """
-    numbers = type(phase) is float and type(dilation) is float
-    if numbers and _is_eager_on_gpu(images, origin) and images.dim() == 4:
-        points = _checked_points(
-            *(images.shape, images.dtype, images.device, origin.shape, origin.dtype, origin.device),
-            *(grid, phase, dilation, mode, padding_mode),
-        )
-        if not _takes_triton(images, origin, grid, backend):
-            origin = origin if origin.dtype == points.dtype else origin.to(points.dtype)
-            return _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
+    plain = type(images) is Tensor is type(origin) and type(phase) is float is type(dilation) and images.is_cuda
+    if plain and not torch.compiler.is_compiling() and not _transforms_active():
+        device = images.get_device()
+        points, mode_number, padding_number = _checked_call(
+            images.shape, images.dtype, device, origin.shape, origin.dtype, origin.get_device(), grid, phase,
+            dilation, mode, padding_mode, backend,
+        )  # fmt: skip
+        if points is not None and prefers_torch(device):
+            points = points + origin.view(-1, 1, 1, 2)
+            return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
     return _sample(images, origin, grid, phase, dilation, mode, padding_mode, backend)
 
@@ -179,7 +192,7 @@ def _sample(
     backend: Backend,
 ) -> Tensor:
     _check_call(images, origin, grid, phase, dilation, mode, padding_mode)
-    if _takes_triton(images, origin, grid, backend):
+    if uses_triton(backend, images, (grid.angles, grid.radii), _eager_minimum(images, origin)):
         from . import triton_ops
 
         return triton_ops.polar_sample(images, origin, grid, reduce_angle(phase), dilation, mode, padding_mode)
@@ -189,16 +202,10 @@ def _sample(
     return _sample_torch(images, origin, grid, phase, dilation, mode, padding_mode)
 
 
-def _is_eager_on_gpu(images: Tensor, origin: Tensor) -> bool:
-    tensors = isinstance(images, Tensor) and isinstance(origin, Tensor)
-    return tensors and images.is_cuda and runs_eagerly() and not isinstance(images, FakeTensor)
-
-
-def _takes_triton(images: Tensor, origin: Tensor, grid: PolarGrid, backend: Backend) -> bool:
-    minimum = 2**24
-    if torch.is_grad_enabled() and (images.requires_grad or origin.requires_grad):
-        minimum = 2**26 if images.requires_grad else 2**28
-    return uses_triton(backend, images, (grid.angles, grid.radii), minimum)
+def _eager_minimum(images: Tensor, origin: Tensor) -> int:
+    """Return the number of output values from which on Triton is faster in eager calls."""
+    origin_only = torch.is_grad_enabled() and origin.requires_grad and not images.requires_grad
+    return 4 * _MIN_VALUES if origin_only else _MIN_VALUES
 
 
 def _check_call(
@@ -223,28 +230,38 @@ def _check_call(
 
 
 @lru_cache(maxsize=64)
-def _checked_points(
+def _checked_call(
     shape: torch.Size,
     dtype: torch.dtype,
-    device: torch.device,
+    device: int,
     origin_shape: torch.Size,
     origin_dtype: torch.dtype,
-    origin_device: torch.device,
+    origin_device: int,
     grid: PolarGrid,
     phase: float,
     dilation: float,
     mode: Mode,
     padding_mode: PaddingMode,
-) -> Tensor:
-    """Return the points of an eager call on a GPU. Equal calls are checked once: checks take 2 of 36 µs."""
+    backend: Backend,
+) -> tuple[Tensor | None, int, int]:
+    """Check an eager call on a GPU, equal calls once, and return points, mode and padding for `torch.grid_sampler`.
+
+    The points are None where `uses_triton` decides.
+    """
     if origin_device != device:
-        raise InputError(f"images are on {device} but origin is on {origin_device}: move one of them")
+        place = f"GPU {origin_device}" if origin_device >= 0 else "the CPU"
+        raise InputError(f"images are on GPU {device} but origin is on {place}: move one of them")
     images = torch.empty(shape, dtype=dtype, device="meta")
     origin = torch.empty(origin_shape, dtype=origin_dtype, device="meta")
     check_images(images)
     _check_call(images, origin, grid, phase, dilation, mode, padding_mode)
-    coordinates = torch.float64 if dtype == torch.float64 else torch.float32
-    return cached_points(grid, (shape[2], shape[3]), phase, dilation, coordinates, device)
+    check_choice("backend", backend, BACKENDS)
+    numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
+    values = shape[0] * shape[1] * grid.angles * grid.radii
+    if backend == "triton" or values >= _MIN_VALUES or not dtype == origin_dtype == coordinate_dtype(images):
+        return None, *numbers
+    size = shape[2], shape[3]
+    return cached_points(grid, size, phase, dilation, origin_dtype, torch.device("cuda", device)), *numbers
 
 
 def _sample_torch(
@@ -269,7 +286,7 @@ def _sample_torch(
             return nan_where_not_finite(polar, origin)
     else:
         points = relative_points(grid, size, phase, dilation, dtype, images.device)
-    if images.is_cuda and torch._C._are_functorch_transforms_active():
+    if images.is_cuda and _transforms_active():
         # vmap of the backward on a GPU fails if only the points need a gradient: let the images need one too
         images = images + 0 * origin.sum().to(images.dtype)
     polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
@@ -303,9 +320,9 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
     check_choice("backend", backend, BACKENDS)
     if backend == "torch" or (backend == "auto" and (not images.is_cuda or torch.compiler._is_exporting_flag)):
         return False
-    if backend == "auto" and runs_eagerly() and not torch.are_deterministic_algorithms_enabled():
+    if backend == "auto" and runs_eagerly():
         values = images.numel() // (images.shape[2] * images.shape[3]) * size[0] * size[1]
-        if values < minimum and torch._C._cuda_getCurrentRawStream(images.get_device()) == 0:
+        if values < minimum and prefers_torch(images.get_device()):
             return False
     supported = _triton_supports(images, size)
     if backend == "triton" and not supported:
@@ -316,10 +333,15 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
     return supported
 
 
+def prefers_torch(device: int) -> bool:
+    """Return whether torch is faster for small eager calls on a GPU at the moment; see `uses_triton`."""
+    return not torch._C._cuda_getCurrentRawStream(device) and not torch.are_deterministic_algorithms_enabled()
+
+
 def _triton_supports(images: Tensor, size: tuple[int, int]) -> bool:
     if not _TRITON_INSTALLED or not (images.is_cuda or INTERPRETED) or images.dtype not in _TRITON_DTYPES:
         return False
-    if torch._C._are_functorch_transforms_active():
+    if _transforms_active():
         return False
     extent = sum((n - 1) * stride for n, stride in zip(images.shape[1:], images.stride()[1:], strict=True))
     values = math.prod(images.shape[1:])
@@ -427,7 +449,7 @@ def _in_threads(
 
 def runs_eagerly() -> bool:
     """Return whether operations run at once: not compiled, exported or transformed by `torch.func`."""
-    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+    return not torch.compiler.is_compiling() and not _transforms_active()
 
 
 def values_known(tensor: Tensor) -> bool:
@@ -458,9 +480,11 @@ def check_options(mode: str, padding_mode: str) -> None:
 
 
 def check_size(size: object) -> None:
-    """Raise InputError unless `size` is (height, width) in positive integers."""
+    """Raise InputError unless `size` is (height, width) in positive integers, of at most `MAX_PIXELS`."""
     if not (isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
         raise InputError(f"size must be (height, width) in integers; got {size!r}")
+    if size[0] * size[1] > MAX_PIXELS:
+        raise InputError(f"size must be at most {MAX_PIXELS:,} pixels; got {size!r}")
 
 
 def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:

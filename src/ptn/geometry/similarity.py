@@ -112,8 +112,10 @@ def similarity_warp(
     if values_known(scale) and not bool((scale != 0).all()):
         raise InputError("scale must not be 0")
     height, width = (images.shape[3], images.shape[2]) if volumes else (images.shape[2], images.shape[3])
-    size = size or (height, width)
-    check_size(size)
+    if size is None:
+        size = height, width
+    else:
+        check_size(size)
     if uses_triton(backend, images, size, 0):
         from . import triton_ops
 

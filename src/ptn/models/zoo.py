@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import build, check, check_options
-from ..errors import InputError, unknown_name
+from ..errors import InputError, InputTypeError, unknown_name
 from ..files import parse_json, read_tensors, save_tensors
 from . import networks
 from .networks import Ensemble, Model, ModelConfig, Network
@@ -134,6 +134,8 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
             `save_pretrained` wrote, or "user/name" on the Hugging Face Hub.
         revision: A branch, tag or commit on the Hub.
     """
+    if not isinstance(source, str | Path):
+        raise InputTypeError(f"expected the name, file or folder of a model; got {source!r}")
     path, text = Path(source), str(source)
     if path.suffix == ".pt2":
         raise InputError(f"{source} is a program of torch.export: load it with torch.export.load(path).module()")

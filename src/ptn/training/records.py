@@ -110,9 +110,10 @@ def append_records(path: Path, records: Iterable[Record], *, only_new: bool = Fa
 def check_appendable(path: Path) -> None:
     """Raises `InputError` if records cannot be appended to `path`, which need not exist."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
-    if path.exists():
+    if path.is_file():
         read_records(path)
-    if existing.is_dir() == path.exists() or not os.access(existing, os.W_OK):
+    suitable = path.is_file() if path.exists() else existing.is_dir()
+    if not suitable or not os.access(existing, os.W_OK):
         raise InputError(f"cannot write records to {path}: choose another file")
 
 

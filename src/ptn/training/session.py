@@ -184,8 +184,11 @@ class Session:
         folder = self._folder(recipe)
         train = self._load(recipe, recipe.data.train)
         before, now = [record.data_sha256], [data_sha256(train)]
-        if test := record.metrics.get("test_sha256"):
-            before, now = [*before, test], [*now, data_sha256(self._load(recipe, recipe.data.test))]
+        splits = {"valid_sha256": recipe.data.valid, "test_sha256": recipe.data.test}
+        for name, split in splits.items():
+            if split is not None and name in record.metrics:
+                before.append(record.metrics[name])
+                now.append(data_sha256(self._load(recipe, split)))
         if record.status == "done":
             path = folder / "weights.safetensors"
             _, classes, _ = decode_metadata(read_tensors(path, "weights file")[1], path)
@@ -284,6 +287,8 @@ class Session:
 def make_record(run: Run, metrics: dict[str, Any]) -> Record:
     """Returns the record of a run without a test error: that of a failed run."""
     recipe = run.recipe
+    if run.data.valid is not None:
+        metrics = {**metrics, "valid_sha256": data_sha256(run.data.valid)}
     return Record(
         run=f"{recipe.name}#{recipe.seed}@{run.started}",
         recipe=recipe.name,

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from ..config import build, check
 from ..data import Dataset, VoxelDataset
-from ..data.dataset import data_sha256
+from ..data.dataset import content_sha256
 from ..device import Precision, describe_device, set_float32
-from ..errors import InputError
+from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate
 from ..files import parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
@@ -200,7 +200,7 @@ class Run:
         sets = [self.data.train, *([self.data.valid] if self.data.valid is not None else [])]
         return {
             "recipe": self.recipe.to_dict(),
-            "data": list(map(data_sha256, sets)),
+            "data": list(map(content_sha256, sets)),  # `meta` may be that of other images
             "classes": list(self.data.train.classes),
             "torch": torch.__version__,
             "device": describe_device(self.device),
@@ -341,6 +341,8 @@ def _describe(progress: Progress) -> dict[str, Any]:
 def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
     """Returns the model of a recipe for a training set, initialized by the seed, with the set's normalization."""
     options = dict(recipe.model.options)
+    for option in options:  # the other arguments of create_model are decided by the data
+        check_choice(f"option of {recipe.model.name}", option, list_options(recipe.model.name))
     if recipe.origin_jitter_px is not None and "origin_jitter_px" in list_options(recipe.model.name):
         options["origin_jitter_px"] = recipe.origin_jitter_px
     if recipe.dropout:

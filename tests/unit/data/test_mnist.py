@@ -168,7 +168,7 @@ def test_without_the_original_file_splits_are_regenerated_and_a_damaged_one_is_n
         load_rotmnist("test")
     rotated.unlink()
     assert load_rotmnist("valid").meta["source"] == "regenerated"
-    with pytest.raises(InputError, match="ptn data fetch rotmnist"):
+    with pytest.raises(InputError, match="by hand"):
         load_rotmnist("valid", source="original")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptn.data.store import REMOTES, Remote, cached, fetch, find, read_npz
+from ptn.data.store import REMOTES, Remote, cached, fetch, find, read_npz, remotes_of
 from ptn.errors import InputError
 
 SHA = "0123456789abcdef" * 4
@@ -173,7 +173,9 @@ def test_a_file_that_is_too_large_is_refused(store, server):
     assert not list((store.cache / "downloads").rglob("*.gz"))
 
 
-def test_every_download_has_a_checksum_and_a_limit():
+def test_every_download_has_a_sha256_and_a_limit():
     for remote in (remote for remotes in REMOTES.values() for remote in remotes):
-        assert re.fullmatch(r"[0-9a-f]{64}|md5:0f9a947ff3d30e95cd685462cbf3b847", remote.checksum)
+        assert re.fullmatch(r"[0-9a-f]{64}", remote.sha256)
         assert 0 < remote.max_bytes < 2**32
+    with pytest.raises(InputError, match=r"by hand.*md5"):  # no sha256 of it is known
+        remotes_of("rotmnist")
