@@ -122,15 +122,16 @@ def show_set(
 
 @group.command("example")
 def write_example(
-    name: Annotated[str, typer.Argument(help="coins or textures.")],
+    name: Annotated[str, typer.Argument(help="coins, digits, symbols or textures.")],
     folder: Annotated[Path | None, typer.Argument(help="A new or empty folder; by default NAME.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of poses and patches.")] = 0,
 ) -> None:
-    """Write a folder of synthetic 64×64 images to train on, from photographs that scikit-image includes.
+    """Write a folder of synthetic images to train on, from photographs that scikit-image includes.
 
-    coins: eight coins at any angle, scale and position on brick, grass and gravel. textures: rotated patches of
+    coins: eight coins at any angle, scale and position on brick, grass and gravel. digits: digits there.
+    symbols: ten symbols in any color, at any angle, scale and position on photographs. textures: rotated patches of
     brick, grass and gravel, enlarged by 1 to 2. Training, validation and test images use separate regions of the
-    photographs as texture or background.
+    photographs.
     """
     from ..data import examples
 

@@ -40,12 +40,24 @@ def train(
     folder: Annotated[Path | None, typer.Option(help="Folder of images: DIR/train/CLASS/* or DIR/CLASS/*.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Or a data set of `ptn data list`.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="A model of `ptn models`, or timm:NAME; by default ptn_b for images.")
+        str | None,
+        typer.Option(
+            "--model",
+            "--models",
+            help="A model of `ptn models`, or timm:NAME; by default ptn_b for images. With --folder also several, "
+            "such as ptn_b,ccnn_b, which are trained for the same time and compared.",
+        ),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(min=16, help="With --folder: pixels per side; by default 64.")
+        int | None,
+        typer.Option(min=16, help="With --folder: pixels per side; by default that of the images, at most 64."),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs; by default about 3,000 steps.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="With --folder: a first look, in a minute of training.")
+    ] = False,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs, at most; chosen by default.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step; chosen by default.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate; chosen by default.")] = None,
     seeds: SeedsOption = "0",
     settings: SettingsOption = None,
     output: OutputOption = Path("runs"),
@@ -58,32 +70,79 @@ def train(
     checkpoint_every: CheckpointOption = 10,
     fused: FusedOption = None,
 ) -> None:
-    """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights."""
+    """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights.
+
+    The weights that are best on validation images are saved from the first epoch on. With --folder, a page with
+    curves, mistakes and robustness is written at the end.
+    """
     from ..config import override
-    from ..training import dataset_recipe, folder_recipe, with_seeds
+    from ..training import dataset_recipe, with_seeds
 
     if (folder is None) == (dataset is None):
         raise InputError("use either --folder DIR or --dataset NAME")
+    if folder is None and (image_size is not None or quick or "," in (model or "")):
+        raise InputError("--image-size, --quick and several --models are for --folder")
+    shortcuts = {"epochs": epochs, "batch": batch_size, "optimizer.lr": lr}
+    given = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    changes = parse_settings([*(settings or ()), *given])
+    options: Any = {
+        "output": output,
+        "results": results,
+        "device": device,
+        "resume": resume,
+        "fresh": fresh,
+        "budget_seconds": budget_seconds,
+        "at_once": at_once,
+        "checkpoint_every": checkpoint_every,
+        "fused": fused,
+    }
+    numbers = parse_seeds(seeds)
     if folder is not None:
-        recipe = folder_recipe(folder, model=model or "ptn_b", image_size=image_size or 64)
-    elif image_size is not None:
-        raise InputError("--image-size is for --folder: the images of a data set have a fixed size")
-    else:
-        recipe = dataset_recipe(str(dataset), model=model)
-    changes = parse_settings([*(settings or ()), *([] if epochs is None else [f"epochs={epochs}"])])
-    code = run_session(
-        with_seeds(override(recipe, changes), parse_seeds(seeds)),
-        output=output,
-        results=results,
-        device=device,
-        resume=resume,
-        fresh=fresh,
-        budget_seconds=budget_seconds,
-        at_once=at_once,
-        checkpoint_every=checkpoint_every,
-        fused=fused,
-    )
-    raise typer.Exit(code)
+        raise typer.Exit(_train_folder(folder, model, image_size, changes, numbers, quick=quick, options=options))
+    recipe = override(dataset_recipe(str(dataset), model=model), changes)
+    raise typer.Exit(run_session(with_seeds(recipe, numbers), **options))
+
+
+def _train_folder(
+    folder: Path,
+    models: str | None,
+    image_size: int | None,
+    changes: dict[str, Any],
+    seeds: list[int],
+    *,
+    quick: bool,
+    options: dict[str, Any],
+) -> int:
+    """Trains one network, or several for the same time; returns the exit code."""
+    from ..config import override
+    from ..training import folder_recipe, read_records, with_seeds
+    from ..training.session import run_folder
+
+    names: list[str | None] = [None] if models is None else [name.strip() for name in models.split(",")]
+    if quick:
+        names = ["ptn_s"] if models is None else names
+        changes = {"max_seconds": 60.0, **changes}
+    chosen = [folder_recipe(folder, model=name, image_size=image_size) for name in names]
+    recipes = [override(recipe, changes) for recipe in chosen]
+    finished: list[Record] = []
+    for index, recipe in enumerate(recipes):
+        limits: dict[str, Any] = {}
+        if index:  # train as long as the first network
+            seconds = max(record.train_seconds for record in finished[: len(seeds)])
+            limits = {"epochs": min(10**6, 10 * recipes[0].epochs), "patience": 0, "max_seconds": max(1.0, seconds)}
+        seeded = with_seeds(override(recipe, limits), seeds)
+        if code := run_session(seeded, **options):
+            return code
+        for single in seeded:
+            finished += read_records(run_folder(single, options["output"]) / "result.jsonl")[:1]
+    if len(recipes) > 1:
+        rows = []
+        for record in finished:
+            results = (f"{record.test_error:.2f}%", str(record.epochs), f"{record.train_seconds:.0f} s")
+            rows.append((record.model, str(record.seed), f"{record.params:,}", *results))
+        headings = ("network", "seed", "parameters", "test error", "epochs", "training")
+        print_table("Trained for the same time", headings, rows, right=headings[1:])
+    return 0
 
 
 def run_session(

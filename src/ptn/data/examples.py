@@ -1,15 +1,16 @@
-"""Example folders of images to train on, generated from photographs in the package scikit-image.
+"""Example folders of images to train on, generated from photographs in scikit-image and a font in matplotlib.
 
-Training, validation and test images use disjoint parts of the photographs of textures.
+Training, validation and test images use disjoint parts of the photographs.
 """
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from ..errors import InputError, check_choice
 from ..geometry import PolarGrid, Similarity, polar_sample, similarity_warp
 from .images import read_image, write_png
+from .mnist import bundled_digits
 
 SIZE = 64
 TEXTURES = ("brick", "grass", "gravel")
@@ -26,15 +28,15 @@ STRIPS = {"train": (0, 292), "valid": (292, 402), "test": (402, 512)}
 
 @dataclass(frozen=True)
 class Example:
-    """Images per class of each split; `draw(class, split, count, generator)` returns floats (count, 64, 64)."""
+    """Images per class of each split; `draw(class, split, count, generator)` returns images (h, w) or (3, h, w)."""
 
     classes: tuple[str, ...]
     counts: dict[str, int]
-    draw: Callable[[str, str, int, torch.Generator], Tensor]
+    draw: Callable[[str, str, int, torch.Generator], Iterable[Tensor]]
 
 
 def write_example(name: str, root: Path | str, *, seed: int = 0) -> Example:
-    """Write root/train/<class>/000.png and so on, gray and 64×64. `root` must be new or empty."""
+    """Write root/train/<class>/000.png and so on. `root` must be new or empty."""
     check_choice("example", name, EXAMPLES)
     root = Path(root)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
@@ -44,17 +46,22 @@ def write_example(name: str, root: Path | str, *, seed: int = 0) -> Example:
     for split, count in example.counts.items():
         for kind in example.classes:
             for index, image in enumerate(example.draw(kind, split, count, generator)):
-                write_png(image[None], root / split / kind / f"{index:03}.png")
+                write_png(image if image.dim() == 3 else image[None], root / split / kind / f"{index:03}.png")
     return example
 
 
 def load_photograph(name: str) -> Tensor:
-    """Load a photograph (H, W) in [0, 1] from scikit-image, without importing that package."""
-    spec = importlib.util.find_spec("skimage")
-    if spec is None or spec.origin is None:
-        raise InputError("the photographs are in the package scikit-image: pip install 'ptn[examples]'")
-    image, _ = read_image(Path(spec.origin).parent / "data" / f"{name}.png")
+    """Load a photograph (H, W) in [0, 1] from scikit-image."""
+    image, _ = read_image(_package_folder("skimage", "scikit-image") / "data" / f"{name}.png")
     return image[0]
+
+
+def _package_folder(module: str, package: str) -> Path:
+    """Return the folder of a package, without importing it."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise InputError(f"the examples use files of the package {package}: pip install 'ptn[examples]'")
+    return Path(spec.origin).parent
 
 
 def draw_textures(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
@@ -108,22 +115,34 @@ COINS = {
 
 def draw_coins(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
     """Draw a coin (count, 64, 64) on textures in alternation, at any angle, with a radius of 8 to 16, anywhere."""
+    background = _draw_backgrounds(split, count, generator)
+    coin, radius = cut_out(load_photograph("coins").double(), COINS[name])
+    draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
+    light, alpha = _paste(coin.expand(count, *coin.shape), radius, 8.0 * 2.0 ** draws[1], draws, SIZE).unbind(dim=1)
+    return light + (1 - alpha) * background
+
+
+def _draw_backgrounds(split: str, count: int, generator: torch.Generator) -> Tensor:
+    """Return patches (count, 64, 64) of the textures in alternation."""
     background = torch.empty(count, SIZE, SIZE, dtype=torch.float64)
     for index, texture in enumerate(TEXTURES):
         target = background[index :: len(TEXTURES)]
         target.copy_(draw_textures(texture, split, len(target), generator))
-    coin, radius = cut_out(load_photograph("coins").double(), COINS[name])
-    draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
-    reach = 8.0 * 2.0 ** draws[1]
+    return background
+
+
+def _paste(layers: Tensor, radius: float, reach: Tensor, draws: Tensor, size: int) -> Tensor:
+    """Warp objects of a radius, (N, C, h, w), to the radius `reach` (N,), at any angle, anywhere inside `size`².
+
+    The rows of `draws` are random numbers for the angle, an unused one, x and y.
+    """
     pose = Similarity(
         rotation=2 * math.pi * draws[0],
         scale=_SUPERSAMPLING * reach / radius,
-        shift_px=_SUPERSAMPLING * ((SIZE / 2 - reach)[:, None] * (2 * draws[2:].T - 1)),
+        shift_px=_SUPERSAMPLING * ((size / 2 - reach)[:, None] * (2 * draws[2:].T - 1)),
     )
-    size = (_SUPERSAMPLING * SIZE, _SUPERSAMPLING * SIZE)
-    layers = similarity_warp(coin.expand(count, *coin.shape), pose, size=size, mode="bicubic")
-    light, alpha = F.avg_pool2d(layers, _SUPERSAMPLING).clamp(0, 1).unbind(dim=1)
-    return light + (1 - alpha) * background
+    canvas = (_SUPERSAMPLING * size, _SUPERSAMPLING * size)
+    return F.avg_pool2d(similarity_warp(layers, pose, size=canvas, mode="bicubic"), _SUPERSAMPLING).clamp(0, 1)
 
 
 def cut_out(picture: Tensor, place: Place) -> tuple[Tensor, float]:
@@ -161,7 +180,95 @@ def find_outline(picture: Tensor, place: Place) -> Tensor:
     return torch.fft.irfft(spectrum, _ANGLES) - 0.5
 
 
+# The share of the bundled digits of a class that belongs to a split, as of a photograph's columns.
+SHARES = {"train": (0.0, 0.57), "valid": (0.57, 0.785), "test": (0.785, 1.0)}
+_DIGIT_RADIUS = 11.5  # half the diagonal of the 20×20 pixels that MNIST fits its digits into, and its blur
+
+
+def _share(values: Tensor, split: str, dim: int = 0) -> Tensor:
+    first, last = (round(share * values.shape[dim]) for share in SHARES[split])
+    return values.narrow(dim, first, last - first)
+
+
+def draw_digits(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
+    """Draw white digits (count, 64, 64) on textures in alternation, at any angle, 18 to 36 pixels tall."""
+    background = _draw_backgrounds(split, count, generator)
+    images, labels, _ = bundled_digits()
+    candidates = _share(images[labels == int(name)], split)
+    digits = candidates[torch.randint(len(candidates), (count,), generator=generator)].double() / 255
+    draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
+    height = 18 * 2.0 ** draws[1]
+    alpha = _paste(digits[:, None], _DIGIT_RADIUS, _DIGIT_RADIUS * height / 20, draws, SIZE)[:, 0]
+    return alpha + (1 - alpha) * background
+
+
+SYMBOLS = {
+    "airplane": "✈",
+    "anchor": "⚓",
+    "cloud": "☁",
+    "club": "♣",
+    "heart": "♥",
+    "knight": "♞",
+    "note": "♫",
+    "scissors": "✂",
+    "telephone": "☎",
+    "umbrella": "☂",
+}
+PHOTOGRAPHS = ("astronaut", "coffee", "motorcycle_left", "ihc")
+_GLYPH = 192  # font size in pixels
+
+
+def draw_symbols(name: str, split: str, count: int, generator: torch.Generator) -> Iterable[Tensor]:
+    """Draw a symbol in any color, 34 to 64 pixels across, at any angle on patches of photographs.
+
+    Images are (3, s, s) with s from 100 to 160.
+    """
+    glyph, radius = draw_glyph(SYMBOLS[name])
+    patches = [_color_photograph(photograph, split) for photograph in PHOTOGRAPHS]
+    for index in range(count):
+        draws = torch.rand(11, generator=generator, dtype=torch.float64)
+        size = 100 + int(61 * draws[4])
+        background = _cut_patch(patches[index % len(patches)], size, draws[5:8])
+        color = 0.1 + 0.8 * draws[8:11]
+        if (color.mean() - background.mean()).abs() < 0.15:  # otherwise some cannot be seen
+            color = 1 - color
+        reach = (17 + 15 * draws[1])[None]
+        alpha = _paste(glyph[None, None], radius, reach, draws[:4, None], size)[0]
+        yield alpha * color[:, None, None] + (1 - alpha) * background
+
+
+def draw_glyph(character: str) -> tuple[Tensor, float]:
+    """Draw a character of the font DejaVu Sans: coverage (h, w) in [0, 1], and its largest radius in pixels."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    folder = _package_folder("matplotlib", "matplotlib") / "mpl-data" / "fonts" / "ttf"
+    font = ImageFont.truetype(str(folder / "DejaVuSans.ttf"), _GLYPH)
+    left, top, right, bottom = font.getbbox(character)
+    picture = Image.new("L", (math.ceil(right - left) + 4, math.ceil(bottom - top) + 4))
+    ImageDraw.Draw(picture).text((2 - left, 2 - top), character, fill=255, font=font)
+    coverage = torch.from_numpy(np.array(picture)).double() / 255
+    return coverage, math.hypot(picture.height, picture.width) / 2
+
+
+def _color_photograph(name: str, split: str) -> Tensor:
+    """Load the columns of a photograph that belong to a split, (3, H, W) in [0, 1]."""
+    image, _ = read_image(_package_folder("skimage", "scikit-image") / "data" / f"{name}.png")
+    return _share(image[:3].double(), split, dim=2)
+
+
+def _cut_patch(photograph: Tensor, size: int, draws: Tensor) -> Tensor:
+    """Cut out a square of 70 to 110 pixels, as far as it fits, and resize it to (3, size, size)."""
+    _, height, width = photograph.shape
+    side = min(70 + int(41 * draws[0]), height, width)
+    top, left = int((height - side + 1) * draws[1]), int((width - side + 1) * draws[2])
+    patch = photograph[None, :, top : top + side, left : left + side]
+    return F.interpolate(patch, size=(size, size), mode="bicubic", align_corners=False)[0].clamp(0, 1)
+
+
 EXAMPLES = {
     "coins": Example(tuple(COINS), {"train": 100, "valid": 40, "test": 100}, draw_coins),
+    # without a 9, which is a 6 upside down
+    "digits": Example(tuple("012345678"), {"train": 112, "valid": 40, "test": 100}, draw_digits),
+    "symbols": Example(tuple(SYMBOLS), {"train": 80, "valid": 40, "test": 100}, draw_symbols),
     "textures": Example(TEXTURES, {"train": 200, "valid": 40, "test": 100}, draw_textures),
 }

@@ -7,6 +7,7 @@ file names and the seed. Hidden files and files without an image suffix are igno
 skipped, with a warning and an entry in `meta["skipped"]`.
 """
 
+import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +25,7 @@ from .store import LOG, fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
 OPTIONS = ("root", "image_size", "channels", "fit", "valid_fraction", "test_fraction", "seed")
+DEFAULT_SIZE = 64
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 
 Listing = dict[str, list[Path]]  # the image files of each class
@@ -176,6 +178,17 @@ def _choose(
     if not any(chosen.values()):
         raise InputError(f"{root} has no images for {split}: add images, or folders train and {split}")
     return chosen
+
+
+def median_side(files: Sequence[Path]) -> float:
+    """Return the median of the shorter sides of images in pixels, of up to 200 files; only headers are read."""
+    from PIL import Image
+
+    sides = []
+    for path in files[:: max(1, len(files) // 200)]:
+        with suppress(InputError), reading(path), Image.open(path) as image:  # reported when it is read
+            sides.append(min(image.size))
+    return float(statistics.median(sides)) if sides else float(DEFAULT_SIZE)
 
 
 def _find_channels(listings: dict[str, Listing]) -> Literal[1, 3]:

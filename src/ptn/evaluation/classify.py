@@ -13,6 +13,7 @@ from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
 from ..device import Precision, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
+from ..layers import PolarTransformer
 from ..models import InferenceModel, Model, PolarNetwork, inferring, prepare_for_inference
 
 AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
@@ -223,6 +224,30 @@ def origin_offsets_px(model: Model, dataset: Dataset | VoxelDataset) -> Tensor:
     with precision_of("fp32", placement(model)[0]):
         origins = [prepared.explain(inputs).origins.cpu().double() for inputs in _batches(model, dataset)]
     return _offsets_px(torch.cat(origins), dataset)
+
+
+def origin_changes_px(model: nn.Module, images: Tensor) -> Tensor | None:
+    """Returns how far the origin of each image is from the rotated origin of its rotated copy, (N,) in pixels.
+
+    The rotation is by 90°, of images that are not square by 180°. None for a model without a learned origin.
+    """
+    transformer = getattr(model, "transformer", None)
+    if not isinstance(transformer, PolarTransformer) or transformer.predictor is None or not len(images):
+        return None
+    turns = 1 if images.shape[-2] == images.shape[-1] else 2
+    origins, rotated = (
+        _predicted_origins(model, batch) for batch in (images, images.rot90(turns, (2, 3)).contiguous())
+    )
+    for _ in range(turns):
+        origins = torch.stack((origins[:, 1], -origins[:, 0]), dim=1)
+    size = origins.new_tensor([images.shape[-1] / 2, images.shape[-2] / 2])
+    return ((origins - rotated) * size).norm(dim=1)
+
+
+def _predicted_origins(model: Any, images: Tensor) -> Tensor:
+    with inferring(model):
+        origins = [model.transformer.locate(model.normalize(inputs)).origin for inputs in _batches(model, images)]
+    return torch.cat(origins).cpu().double()
 
 
 def _offsets_px(origins: Tensor, dataset: Dataset | VoxelDataset) -> Tensor:

@@ -14,6 +14,8 @@ from .conv import (
     random_layers,
 )
 from .origin import (
+    EvidencePredictor,
+    Heatmap,
     HeatmapActivation,
     Location,
     OriginJitter,
@@ -29,7 +31,9 @@ __all__ = [
     "ChannelDropout",
     "ConvBlock",
     "CylindricalTransformer",
+    "EvidencePredictor",
     "Frame",
+    "Heatmap",
     "HeatmapActivation",
     "Location",
     "OriginJitter",

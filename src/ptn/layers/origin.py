@@ -1,6 +1,7 @@
 """Origin prediction: a heatmap, its centroid, and the network that predicts it."""
 
 import math
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
@@ -12,6 +13,8 @@ from .conv import Blocks, ConvBlock, RandomLayer
 
 HeatmapActivation = Literal["softplus", "linear"]
 HEATMAP_ACTIVATIONS = ("softplus", "linear")
+Heatmap = Literal["softplus", "linear", "evidence"]
+HEATMAPS = (*HEATMAP_ACTIVATIONS, "evidence")
 
 # The sum of a heatmap counts as zero below this share of its absolute sum, or below this value.
 _ZERO_SHARE = 1e-6
@@ -19,10 +22,11 @@ _ZERO_SUM = 1e-30
 
 
 class Location(NamedTuple):
-    """An origin (N, 2) in [-1, 1], and the heatmap (N, h, w) whose centroid it is, or None."""
+    """An origin (N, 2) in [-1, 1], the heatmap (N, h, w) whose centroid it is, and the logits of evidence."""
 
     origin: Tensor
     heatmap: Tensor | None
+    evidence: Tensor | None = None
 
 
 def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
@@ -145,20 +149,63 @@ def default_predictor(
     in_chans: int,
     image_size: tuple[int, int] | None = None,
     *,
-    heatmap: HeatmapActivation = "softplus",
+    heatmap: Heatmap = "softplus",
     origin_turns: int = 1,
-) -> OriginPredictor:
+    num_classes: int = 0,
+) -> "OriginPredictor | EvidencePredictor":
     """Returns the paper's origin predictor: three blocks of 20 channels, the first with stride 2.
 
     Args:
         in_chans: channels of the images.
         image_size: (H, W). At 96 pixels the first two blocks have stride 2, at 160 and more all three.
-        heatmap, origin_turns: see `OriginPredictor`.
+        heatmap, origin_turns: see `OriginPredictor`; "evidence" returns an `EvidencePredictor` instead.
+        num_classes: number of classes, for `heatmap="evidence"`.
     """
+    check_choice("heatmap", heatmap, HEATMAPS)
+    if heatmap == "evidence":
+        if origin_turns != 1 or image_size is None:
+            raise InputError('heatmap="evidence" needs image_size, and origin_turns=1')
+        return EvidencePredictor(in_chans, num_classes, image_size)
     strided = 1 if image_size is None else min(3, max(1, halvings(image_size)))
     strides = (2,) * strided + (1,) * (3 - strided)
     blocks = [ConvBlock(c, 20, stride=stride) for c, stride in zip((in_chans, 20, 20), strides, strict=True)]
     return OriginPredictor(Blocks(*blocks), 20, heatmap=heatmap, origin_turns=origin_turns)
+
+
+class EvidencePredictor(nn.Module):
+    """Predicts the origin of each image as the place of the evidence for its class: (N, C, H, W) -> Location.
+
+    A fully convolutional network predicts a map of evidence e_k(p) for each class k. The heatmap is the softmax
+    over positions p of τ·logsumexp_k e_k(p), with a learned τ, and the origin is its centroid. The logits of the
+    evidence are logsumexp_p e_k(p), less the logarithm of the number of positions. A classification loss on them
+    (the trainer adds one) teaches the predictor where objects are before the classifier of polar images has
+    learned anything.
+
+    Args:
+        in_chans: channels of the images.
+        num_classes: number of classes.
+        image_size: (H, W). The receptive field is about 29 pixels up to 80, twice as many up to 160, and so on.
+    """
+
+    def __init__(self, in_chans: int, num_classes: int, image_size: tuple[int, int]) -> None:
+        super().__init__()
+        if num_classes < 1:
+            raise InputError('heatmap="evidence" needs classes: use num_classes of at least 1, or another heatmap')
+        widths, strides = (in_chans, 16, 32, 32, 64, 64, 64), [1, 2, 1, 2, 1, 1]
+        for index in range(min(3, max(0, halvings(image_size) - 1))):
+            strides[(0, 2, 4)[index]] = 2
+        blocks = [ConvBlock(c, d, stride=s) for (c, d), s in zip(pairwise(widths), strides, strict=True)]
+        self.body = Blocks(*blocks)
+        self.head = nn.Conv2d(widths[-1], num_classes, 1)
+        self.sharpness = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Location:
+        evidence = self.head(self.body(x))
+        evidence = evidence if evidence.dtype == torch.float64 else evidence.float()
+        total = self.sharpness * evidence.logsumexp(dim=1)
+        heatmap = total.flatten(1).softmax(dim=1).view_as(total)
+        logits = evidence.flatten(2).logsumexp(dim=2) - math.log(total[0].numel())
+        return Location(centroid(heatmap), heatmap, logits)
 
 
 class OriginJitter(RandomLayer):

@@ -25,7 +25,7 @@ from ..geometry import (
     polar_sample,
     similarity_warp,
 )
-from .origin import Location, OriginJitter, OriginPredictor, default_predictor
+from .origin import EvidencePredictor, Location, OriginJitter, OriginPredictor, default_predictor
 
 Origin = Literal["center", "learned"]
 Frame = Literal["disc"]
@@ -56,7 +56,7 @@ class PolarTransformer(nn.Module):
     def __init__(
         self,
         grid: PolarGrid,
-        predictor: OriginPredictor | None = None,
+        predictor: OriginPredictor | EvidencePredictor | None = None,
         *,
         origin: Origin | None = None,
         in_chans: int | None = None,

@@ -19,7 +19,9 @@ from ..layers import (
     Blocks,
     ConvBlock,
     CylindricalTransformer,
+    EvidencePredictor,
     Frame,
+    Heatmap,
     HeatmapActivation,
     OriginPredictor,
     PolarTransformer,
@@ -205,10 +207,18 @@ class PolarNetwork(Network):
             return self.normalize(polar)
         return torch.cat((self.normalize(polar[:, :channels]), polar[:, channels:]), dim=1)
 
-    def forward(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
-        """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin."""
+    def forward(self, images: Tensor, origin: Tensor | None = None, *, with_evidence: bool = False) -> Any:
+        """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin.
+
+        `with_evidence` returns a second tensor, the logits of the evidence, for the loss of an `EvidencePredictor`.
+        """
         self.check(images)
-        return self.classifier(self.classifier_input(images, origin))
+        if not with_evidence:
+            return self.classifier(self.classifier_input(images, origin))
+        location = self.transformer.locate(self.normalize(images))
+        assert isinstance(self.transformer, PolarTransformer)
+        origin = self.transformer.jitter(location.origin, (images.shape[-2], images.shape[-1]))
+        return self.classifier(self.classifier_input(images, origin)), location.evidence
 
     def trace(self, images: Tensor) -> Explanation:
         location = self.transformer.locate(self.normalize(images))
@@ -298,7 +308,7 @@ def polar_network(
     mode: Mode = "bilinear",
     padding_mode: Padding = "zeros",
     frame: Frame | None = None,
-    heatmap: HeatmapActivation = "softplus",
+    heatmap: Heatmap = "softplus",
     origin_turns: int = 1,
     origin_jitter_px: float | None = None,
     wrap: bool = True,
@@ -312,17 +322,21 @@ def polar_network(
         radii: By default the width of the image.
         padding_mode: Values outside the image; "mean" is that of the original code of the paper.
         frame: "disc" shows the classifier where the image ends; see `PolarTransformer`.
+        heatmap: "softplus" or, as in the paper, "linear" (see `OriginPredictor`); "evidence" finds objects among
+            clutter (see `EvidencePredictor`).
         origin_jitter_px: By default 2 for a learned origin.
         wrap: Whether convolutions wrap around the angle.
         upright: Let the logits depend on the rotation of the object, for upright images: see `RowHead`.
     """
     channels, (height, width) = config.in_chans, config.image_size
-    predictor = None
-    if origin == "learned" and stack == "resnet32":
+    predictor: OriginPredictor | EvidencePredictor | None = None
+    if origin == "learned" and stack == "resnet32" and heatmap != "evidence":
         body = Blocks(ConvBlock(channels, 16), *(ResidualBlock(16, 16, stride=stride) for stride in (2, 1, 1, 1)))
         predictor = OriginPredictor(body, 16, heatmap=heatmap, origin_turns=origin_turns)
     elif origin == "learned":
-        predictor = default_predictor(channels, (height, width), heatmap=heatmap, origin_turns=origin_turns)
+        predictor = default_predictor(
+            channels, (height, width), heatmap=heatmap, origin_turns=origin_turns, num_classes=config.num_classes
+        )
     if angles is None:
         angles = 2 * height if stack == "l" else height
     if origin_jitter_px is None:

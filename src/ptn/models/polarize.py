@@ -14,7 +14,7 @@ from ..config import check
 from ..device import placement
 from ..errors import InputError, check_choice, first_line, optional_module
 from ..geometry import Law, Mode, PolarGrid
-from ..layers import Frame, HeatmapActivation, PolarTransformer, default_predictor
+from ..layers import Frame, Heatmap, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .equivariance_check import EquivarianceCheck, measure_stride
 from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, PolarNetwork
@@ -75,7 +75,7 @@ def polarize(
     padding_mode: Padding = "zeros",
     frame: Frame | None = None,
     origin: Origin = "learned",
-    heatmap: HeatmapActivation = "softplus",
+    heatmap: Heatmap = "softplus",
     origin_jitter_px: float | None = None,
     layout: Layout | None = None,
 ) -> PolarizedNetwork:
@@ -98,6 +98,8 @@ def polarize(
         r_min_px: As in `PolarGrid`, like `r_max_px` and `law`.
         mode: As in `polar_sample`, like `padding_mode`.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
+        heatmap: "softplus", "linear" or, for objects among clutter, "evidence", for which the backbone must have
+            an attribute `num_classes`.
         frame: "disc" adds a channel to the polar image (see `PolarTransformer`); the weights of the first
             convolution for it start at zero.
         origin_jitter_px: By default 2 for a learned origin.
@@ -115,7 +117,10 @@ def polarize(
     if layout is None:
         layout = find_layout(wrapped, layers, size, in_chans, angles, radii)
     grid = PolarGrid(layout.angles, layout.radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
-    predictor = default_predictor(in_chans, size, heatmap=heatmap) if origin == "learned" else None
+    predictor = None
+    if origin == "learned":
+        classes = getattr(backbone, "num_classes", 0)
+        predictor = default_predictor(in_chans, size, heatmap=heatmap, num_classes=classes)
     if origin_jitter_px is None:
         origin_jitter_px = 0.0 if predictor is None else 2.0
     transformer = PolarTransformer(

@@ -4,26 +4,33 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..evaluation import describe_tta
+from ..evaluation import describe_tta, origin_changes_px
+from ..models import Model, count_parameters
 from .records import Record
-from .trainer import Progress, Run
+from .step import image_shape
+from .trainer import Progress, Run, chance_error
 
 LINES_PER_RUN = 20
+_TIMED_STEPS = 6  # after which the time of a run is estimated
+_TITLE = 28  # characters of a title that fit into a line of 80
 
 
 class PlainReporter:
     """Prints plain lines, about 20 for each run."""
 
     def begin(self, run: Run) -> None:
-        start = f", from epoch {run.epoch}" if run.epoch or run.position else ""
-        self.print(f"{run.title}: {run.recipe.epochs} epochs on {run.device}{start}")
+        self.print(f"{run.title}: {describe_choices(run)}")
+
+    def step(self, run: Run) -> None:
+        steps = run.epoch * run.steps_per_epoch + run.position
+        if steps == _TIMED_STEPS and run.steps_per_epoch > _TIMED_STEPS:
+            seconds = run.seconds / (steps - 1) * run.epochs * run.steps_per_epoch
+            self.print(f"{run.title}: up to about {duration(seconds)}")
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        epochs = run.recipe.epochs
-        if progress.epoch % max(1, epochs // LINES_PER_RUN) == 0 or run.done:
-            remaining = run.seconds / run.epoch * (epochs - run.epoch)
-            state = _describe(run, progress)
-            self.print(f"{run.title}  epoch {progress.epoch}/{epochs}  {state}  {remaining:.0f} s left")
+        if progress.epoch % max(1, run.recipe.epochs // LINES_PER_RUN) == 0 or progress.epoch == 1 or run.done:
+            left = f"{duration(run.seconds / run.epoch * (run.epochs - run.epoch))} left"
+            self.print(f"{run.title}  epoch {progress.epoch}/{run.epochs}  {_describe(progress)}  {left}")
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
         self.print(summarize(records))
@@ -53,21 +60,27 @@ class LiveReporter(PlainReporter):
         from rich.progress import Progress as Bars
 
         self.bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[title]}"),
+            BarColumn(bar_width=16),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(),
         )
         self.tasks: dict[Run, Any] = {}
 
     def begin(self, run: Run) -> None:
-        total, done = run.recipe.epochs, run.epoch
-        self.tasks[run] = self.bars.add_task(run.title, total=total, completed=done, state="starting")
+        title = run.title if len(run.title) <= _TITLE else f"…{run.title[1 - _TITLE :]}"
+        self.tasks[run] = self.bars.add_task("", title=title, state="starting")
+        self.step(run)
         self.bars.start()
+        super().begin(run)
+
+    def step(self, run: Run) -> None:
+        done, total = run.epoch * run.steps_per_epoch + run.position, run.epochs * run.steps_per_epoch
+        self.bars.update(self.tasks[run], completed=done, total=total)
 
     def epoch(self, run: Run, progress: Progress) -> None:
-        self.bars.update(self.tasks[run], completed=progress.epoch, state=_describe(run, progress))
+        error = progress.train_error if progress.valid_error is None else progress.valid_error
+        self.bars.update(self.tasks[run], state=f"{progress.epoch}/{run.epochs}  error {error:.1f}%")
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
         self.bars.remove_task(self.tasks.pop(run))
@@ -100,9 +113,60 @@ def summarize(records: Sequence[Record]) -> str:
     return f"{first.recipe} seed {first.seed} on {first.dataset}: {'; '.join(parts)} [{first.train_seconds:.1f} s]"
 
 
-def _describe(run: Run, progress: Progress) -> str:
-    """Loss, errors and speed in one line."""
+def describe_choices(run: Run) -> str:
+    """Returns the data, the network and the length of a run in one line."""
+    recipe, train = run.recipe, run.data.train
+    size = "×".join(map(str, image_shape(train)[1:]))
+    parts = [
+        f"{len(train):,} images of {len(train.classes)} classes at {size}",
+        f"{recipe.model.name} with {count_parameters(run.model):,} parameters",
+        f"batches of {run.batch}",
+        f"{'up to ' if recipe.patience or recipe.max_seconds else ''}{run.epochs} epochs on {run.device}",
+    ]
+    if recipe.patience:
+        parts.append(f"fewer if the validation error does not improve for {recipe.patience}")
+    if recipe.max_seconds is not None:
+        parts.append(f"{duration(recipe.max_seconds)} at most")
+    if run.epoch or run.position:
+        parts.append(f"from epoch {run.epoch}")
+    return ", ".join(parts)
+
+
+def _describe(progress: Progress) -> str:
+    """Loss and errors in one line."""
     valid = "" if progress.valid_error is None else f"  valid error {progress.valid_error:.2f}%"
-    images = run.epoch * run.steps_per_epoch * run.batch
-    speed = images / run.seconds if run.seconds else 0.0
-    return f"loss {progress.loss:.4f}  train error {progress.train_error:.2f}%{valid}  {speed:,.0f} images/s"
+    return f"loss {progress.loss:.4f}  train error {progress.train_error:.2f}%{valid}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in seconds, minutes or hours.
+
+    >>> duration(45), duration(600), duration(9000)
+    ('45 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def advice(run: Run, model: Model) -> list[str]:
+    """Returns lines about a network that has not learned or whose origin is unstable, with what to try."""
+    valid = run.data.valid
+    if run.best_error is None or valid is None:
+        return []
+    lines = []
+    chance = chance_error(valid)
+    if run.best_error > 0.8 * chance:
+        lines.append(
+            f"the validation error ({run.best_error:.0f}%) is close to that of chance ({chance:.0f}%): nothing was "
+            "learned. Check the labels, train longer (--resume --epochs N), or use larger images (--image-size)"
+        )
+    changes = origin_changes_px(model, valid.images)
+    limit = max(valid.images.shape[-2:]) / 8
+    if changes is not None and (share := (changes > limit).double().mean().item()) > 0.1:
+        lines.append(
+            f"the origin is unstable: it moves by more than {limit:.0f} pixels for {share:.0%} of the validation "
+            "images if they are rotated. Look at the report, train longer (--resume --epochs N), or compare with a "
+            "network without an origin (--models ptn_b,ccnn_b)"
+        )
+    return lines

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..config import build, changes, check
 from ..data.augment import AugmentSpec
 from ..data.catalog import dataset_info
-from ..data.folder import list_images
+from ..data.folder import list_images, median_side
 from ..device import Precision
 from ..errors import InputError
 from ..models import list_models, list_options
@@ -53,12 +53,13 @@ class OptimizerSpec:
 class ScheduleSpec:
     """Schedules of the learning rate and of the origin; all but `kind` are fractions of the number of steps.
 
-    The rate rises linearly over `warmup`, then is "constant", falls to zero ("cosine"), or is divided by ten at
-    1/2 and at 3/4 ("steps"). Origin predictors are not updated before `origin_delay`; until then the origin stays
-    at the image center. Origin jitter decreases to zero over the last `jitter_fade`.
+    The rate rises linearly over `warmup`, then is "constant", falls to zero ("cosine"), is divided by ten at 1/2
+    and at 3/4 ("steps"), or is constant until 0.7 and then falls to zero ("hold"). Origin predictors are not
+    updated before `origin_delay`; until then the origin stays at the image center. Origin jitter decreases to zero
+    over the last `jitter_fade`.
     """
 
-    kind: Literal["constant", "cosine", "steps"] = "constant"
+    kind: Literal["constant", "cosine", "steps", "hold"] = "constant"
     warmup: float = 0.0
     origin_delay: float = 0.0
     jitter_fade: float = 0.0
@@ -92,7 +93,9 @@ class Recipe:
     """Configuration of a training run.
 
     `selection` "final" keeps the last weights, "valid" the best on `data.valid`. `origin_jitter_px` None is the
-    default of the model.
+    default of the model. A run with the schedule "hold" may end before `epochs`: its learning rate starts to fall
+    when the validation error has not improved for `patience` epochs (0: never; epochs near the error of chance do
+    not count), or early enough to end after `max_seconds` of training.
     """
 
     name: str
@@ -108,6 +111,8 @@ class Recipe:
     label_smoothing: float = 0.0
     precision: Precision = "fp32"
     selection: Literal["final", "valid"] = "final"
+    patience: int = 0
+    max_seconds: float | None = None
     seed: int = 0
     evaluations: tuple[EvaluationSpec, ...] = (EvaluationSpec(),)
 
@@ -121,6 +126,10 @@ class Recipe:
         check("evaluations", self.evaluations, len(self.evaluations) > 0, "at least one evaluation")
         for name in ("label_smoothing", "dropout"):
             check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and less than 1")
+        check("patience", self.patience, self.patience >= 0, "at least 0")
+        check("max_seconds", self.max_seconds, self.max_seconds is None or self.max_seconds > 0, "positive")
+        if (self.patience or self.max_seconds) and self.schedule.kind != "hold":
+            raise InputError(f"{self.name}: patience and max_seconds need schedule.kind 'hold'")
         if self.selection == "valid" and self.data.valid is None:
             raise InputError(f"{self.name}: selection 'valid' needs a validation split: set data.valid")
 
@@ -146,7 +155,9 @@ class Recipe:
 
 
 STEPS = 3000
-"""Approximate number of optimization steps of a default recipe."""
+"""Approximate number of optimization steps of a default recipe for data sets."""
+IMAGES_SEEN = 150_000
+"""Approximate number of images, with repetitions, that a recipe for a small folder trains on."""
 
 _VOXEL_MODELS = ("ccnn_3d", "cylindrical", "cylindrical_l")
 # data sets whose images are rotated by any angle; in the others an upside-down 6 is a 9
@@ -154,17 +165,41 @@ _ROTATED = ("rotmnist", "sim2mnist", "sim2mnist-larger", "rotsvhn", "rotsvhn-min
 _ANY_ROTATION = AugmentSpec(rotation_deg=180.0, mode="bicubic")
 
 
-def folder_recipe(root: Path | str, *, model: str = "ptn_b", image_size: int = 64) -> Recipe:
+def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int | None = None) -> Recipe:
     """Returns a recipe for a folder of images, `root`/class/image, with the best weights on validation images.
 
-    Training images are rotated by any angle. `model` is a name of the zoo or a timm backbone, "timm:resnet18".
+    Training images are rotated by any angle, scaled by up to 10% and shifted by up to 6% of their size.
+
+    Args:
+        model: a name of the zoo or a timm backbone, "timm:resnet18"; by default "ptn_b", and "ptn_s" for less than
+            200 images.
+        image_size: by default the median of the shorter sides of the images, but at most 64 and at least 28 pixels.
     """
+    listing = list_images(Path(root))
+    files = [path for paths in listing["train"].values() for path in paths]
+    count = len(files)
+    if model is None:
+        model = "ptn_b" if count >= 200 else "ptn_s"
     _check_model(model, voxels=False, data="a folder of images")
-    count = sum(len(files) for files in list_images(Path(root))["train"].values())
+    if image_size is None:
+        image_size = min(64, max(28, 4 * round(median_side(files) / 4)))
     title = "".join(letter if letter.isprintable() else "_" for letter in Path(root).resolve().name)
     name = f"folder/{title[:50]}/{model.replace(':', '-')}"
     data = DataSpec("folder", valid="valid", options={"root": str(root), "image_size": image_size})
-    return default_recipe(name, data, model, count, augment=_ANY_ROTATION)
+    shift = round(image_size / 16, 1)
+    augment = replace(_ANY_ROTATION, scale=(0.9, 1.1), shift_px=shift, padding_mode="border")
+    recipe = default_recipe(name, data, model, count, augment=augment)
+    options = {"heatmap": "evidence"} if "heatmap" in list_options(model) else {}
+    batch = max(2, min(100, count // 8))
+    epochs = max(10, min(300, (IMAGES_SEEN + 10 * count) // max(1, count)))
+    return replace(
+        recipe,
+        model=ModelSpec(model, options),
+        schedule=ScheduleSpec("hold", warmup=0.05),
+        batch=batch,
+        epochs=epochs,
+        patience=max(5, epochs // 5),
+    )
 
 
 def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:

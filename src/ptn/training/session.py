@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..config import check, check_options
+from ..config import build, check, check_options
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
 from ..data.dataset import data_sha256
 from ..data.folder import OPTIONS as FOLDER_OPTIONS
@@ -23,9 +23,10 @@ from ..models import Model, count_parameters, save_weights
 from ..models.zoo import decode_metadata
 from .distributed import Parallel
 from .fleet import FleetOutcome, train_fleet
-from .progress import PlainReporter, QuietReporter, make_reporter
+from .progress import PlainReporter, QuietReporter, advice, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, check_appendable, git_commit, read_records
+from .report import write_report
 from .step import image_shape
 from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, prepare_device, say_machine
 
@@ -169,7 +170,7 @@ class Session:
         if not self.resume:
             raise InputError(f"{folder} has a run: keep or continue it with --resume, or start over with --fresh")
         records = self._records(recipe)
-        if not records:
+        if not records or self._continues(recipe, records[0]):
             return False
         evaluations = {EvaluationSpec(record.id, record.rotations, record.origins) for record in records}
         if records[0].config_sha256 != recipe.sha256 or not evaluations.issuperset(recipe.evaluations):
@@ -178,6 +179,12 @@ class Session:
             )
         self._compare(recipe, records[0])
         return True
+
+    def _continues(self, recipe: Recipe, record: Record) -> bool:
+        """Returns whether a finished run is to be trained for more epochs."""
+        before = build(Recipe, {"name": recipe.name, **record.config, "epochs": recipe.epochs})
+        more = recipe.epochs > record.epochs and record.config_sha256 != recipe.sha256 == before.sha256
+        return more and (self._folder(recipe) / CHECKPOINTS[0]).exists()
 
     def _compare(self, recipe: Recipe, record: Record) -> None:
         """Raises `InputError` if the data of a finished run have changed or its weights are damaged."""
@@ -208,6 +215,8 @@ class Session:
             fused=self.fused,
             checkpoint_every=self.checkpoint_every,
             on_epoch=self.reporter.epoch,
+            on_step=self.reporter.step,
+            on_best=self._save,
         )
         self._check(recipe, run.template)
         if self.resume:
@@ -238,6 +247,19 @@ class Session:
             metrics["valid_error"] = round(evaluate(model, run.data.valid, precision=recipe.precision).error, 6)
         blank = make_record(run, metrics)
         records = [self._test(model, recipe, evaluation, blank) for evaluation in recipe.evaluations]
+        self._save(run, model, test_error=records[0].test_error)
+        self._write(recipe, records)
+        self.reporter.done(run, records)
+        for line in advice(run, model):
+            self.reporter.print(line)
+        if recipe.data.name == "folder":
+            self.reporter.print(
+                write_report(run, model, self._load(recipe, recipe.data.test), self._folder(recipe))
+            )
+
+    def _save(self, run: Run, model: Model, **facts: Any) -> None:
+        """Writes the weights of a run, the final ones or the best so far."""
+        recipe = run.recipe
         model.classes = tuple(run.data.train.classes)
         model.metadata = {
             "dataset": recipe.data.name,
@@ -245,12 +267,9 @@ class Session:
             "fit": recipe.data.options.get("fit", "resize"),
             "recipe": recipe.name,
             "seed": recipe.seed,
-            "test_error": records[0].test_error,
+            **facts,
         }
-        folder = self._folder(recipe)
-        save_weights(model, folder / "weights.safetensors")
-        self._write(recipe, records)
-        self.reporter.done(run, records)
+        save_weights(model, self._folder(recipe) / "weights.safetensors")
 
     def _test(self, model: Model, recipe: Recipe, evaluation: EvaluationSpec, blank: Record) -> Record:
         """Returns the record of one evaluation; `blank` has the fields and metrics that all of a run share."""
@@ -273,14 +292,20 @@ class Session:
         return replace(blank, test_error=error, metrics=metrics, status="done", **vars(evaluation))
 
     def _write(self, recipe: Recipe, records: Sequence[Record]) -> None:
-        append_records(self._folder(recipe) / "result.jsonl", records)  # first: it marks the run as finished
+        result = self._folder(recipe) / "result.jsonl"
+        result.unlink(missing_ok=True)  # that of fewer epochs
+        append_records(result, records)  # first: it marks the run as finished
         self._publish(recipe, records)
 
     def _publish(self, recipe: Recipe, records: Sequence[Record]) -> None:
-        """Copies the records of a run to the other files, then deletes its checkpoints unless it failed."""
+        """Copies the records of a run to the other files, then deletes its checkpoints unless it failed.
+
+        A run with the schedule "hold" keeps the last one: it can be continued with more epochs.
+        """
         for path in self._record_files():
             append_records(path, records, only_new=True)
-        for name in CHECKPOINTS if records[0].status == "done" else ():
+        done = records[0].status == "done"
+        for name in CHECKPOINTS[recipe.schedule.kind == "hold" :] if done else ():
             (self._folder(recipe) / name).unlink(missing_ok=True)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..data import Dataset, VoxelDataset
 from ..data.augment import augment, noise_per_image
 from ..data.dataset import unpack_voxels
-from ..layers import OriginJitter, OriginPredictor, random_layers
+from ..layers import EvidencePredictor, OriginJitter, OriginPredictor, random_layers
 from .distributed import Parallel
 from .recipe import OptimizerSpec, Recipe, ScheduleSpec
 
@@ -62,6 +62,9 @@ def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
 
 # --- optimizer and learning rate
 
+HOLD = 0.7
+"""Fraction of the steps after which the rate of the schedule "hold" falls."""
+
 
 def make_optimizer(
     model: nn.Module, spec: OptimizerSpec, lr: Tensor, origin_lr: Tensor | None = None
@@ -95,6 +98,9 @@ def learning_rate(spec: ScheduleSpec, peak: float, step: int, steps: int) -> flo
     if spec.kind == "cosine":
         fraction = (step - warmup) / (steps - warmup)
         return peak * 0.5 * (1 + math.cos(math.pi * fraction))
+    if spec.kind == "hold":
+        fraction = max(0.0, (step / steps - HOLD) / (1 - HOLD))
+        return peak * 0.5 * (1 + math.cos(math.pi * fraction))
     if spec.kind == "steps":
         return peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75))
     return peak
@@ -118,13 +124,14 @@ class TrainingStep:
         self.device = device = batches.labels.device
         self.steps = recipe.epochs * batches.steps
         self.rates = torch.zeros(batches.steps, device=device)  # of an epoch
-        self.plan(0)
+        self.plan(0, recipe.epochs)
         self.lr = torch.tensor(recipe.optimizer.lr, device=device)
         self.delay = round(recipe.schedule.origin_delay * self.steps)
         self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
         self.optimizer = make_optimizer(model, recipe.optimizer, self.lr, self.origin_lr)
         self._allocate_optimizer_state()
         self.network = parallel.wrap(model)
+        self.has_evidence = any(isinstance(module, EvidencePredictor) for module in model.modules())
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
         self.noise = self._allocate_noise(parallel)
         jitters = [layer.noise for layer in self.model.modules() if isinstance(layer, OriginJitter)]
@@ -146,14 +153,16 @@ class TrainingStep:
         else:
             self.graph.replay()
 
-    def rate(self, step: int) -> float:
-        """Returns the learning rate at a step of the run, rounded to float32."""
-        return float(np.float32(learning_rate(self.recipe.schedule, self.recipe.optimizer.lr, step, self.steps)))
+    def rate(self, step: int, epochs: int) -> float:
+        """Returns the learning rate at a step of a run of `epochs`, rounded to float32."""
+        steps = epochs * self.batches.steps
+        return float(np.float32(learning_rate(self.recipe.schedule, self.recipe.optimizer.lr, step, steps)))
 
-    def plan(self, epoch: int) -> None:
-        """Sets the learning rates of the steps of an epoch."""
+    def plan(self, epoch: int, epochs: int) -> None:
+        """Sets the learning rates of the steps of an epoch of a run of `epochs`."""
         first, count = epoch * self.batches.steps, self.batches.steps
-        self.rates.copy_(torch.tensor([self.rate(first + step) for step in range(count)]), non_blocking=True)
+        rates = [self.rate(first + step, epochs) for step in range(count)]
+        self.rates.copy_(torch.tensor(rates), non_blocking=True)
 
     def capture(self) -> None:
         """Captures the step as a CUDA graph, sets `cost` to its time in seconds, and restores all state."""
@@ -223,7 +232,7 @@ class TrainingStep:
     def _step(self) -> None:
         self.numbers.uniform_(generator=self.generator)
         images, labels = self._begin(self)
-        loss, wrong = self._classify(self.network, images, labels, self.noise, self.recipe)
+        loss, wrong = self._classify(self.network, images, labels, self.noise, self.recipe, self.has_evidence)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
@@ -242,15 +251,23 @@ def begin(step: TrainingStep) -> tuple[Tensor, Tensor]:
 
 
 def classify(
-    network: nn.Module, images: Tensor, labels: Tensor, noise: Tensor | None, recipe: Recipe
-) -> tuple[Tensor, Tensor]:
-    """Returns the loss on an augmented batch and the number of wrong predictions."""
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    noise: Tensor | None,
+    recipe: Recipe,
+    has_evidence: bool = False,
+) -> tuple[Any, Tensor]:
+    """Returns the loss on an augmented batch and the number of wrong predictions.
+
+    The loss of an `EvidencePredictor` is added to that of the classifier.
+    """
     if noise is not None:
         images = augment(images, noise, recipe.augment)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-        logits = network(images)
-    loss = F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
-    return loss, (logits.argmax(dim=1) != labels).sum()
+        outputs = network(images, with_evidence=True) if has_evidence else (network(images),)
+    loss = sum(F.cross_entropy(part.float(), labels, label_smoothing=recipe.label_smoothing) for part in outputs)
+    return loss, (outputs[0].argmax(dim=1) != labels).sum()
 
 
 def tally(step: TrainingStep, loss: Tensor, wrong: Tensor) -> None:

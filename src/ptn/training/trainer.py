@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from ..data import Dataset, VoxelDataset
 from ..data.dataset import content_sha256
 from ..device import Precision, describe_device, set_float32
 from ..errors import InputError, check_choice
-from ..evaluation import DivergedError, evaluate
+from ..evaluation import DivergedError, evaluate, origin_changes_px
 from ..files import parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
@@ -29,18 +30,22 @@ from ..models.inference import put_channels_last
 from .distributed import Parallel, synchronize_batch_norm
 from .recipe import Recipe
 from .records import timestamp
-from .step import Batches, TrainingStep, epoch_order, image_shape
+from .step import HOLD, Batches, TrainingStep, epoch_order, image_shape
 
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a run at the end of an epoch: mean loss, errors in %, and the last learning rate."""
+    """State of a run at the end of an epoch: mean loss, errors in %, and the last learning rate.
+
+    `origin_px` is the median distance between the origins of validation images and of their rotated copies.
+    """
 
     epoch: int
     loss: float
     train_error: float
     lr: float
     valid_error: float | None = None
+    origin_px: float | None = None
 
 
 @dataclass
@@ -54,7 +59,8 @@ class RunData:
 LOG = logging.getLogger("ptn")
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
 """Names of the last checkpoint and of the one before it."""
-_STATE = ("epoch", "position", "seconds", "started", "history", "best_error")
+_STATE = ("epoch", "epochs", "position", "seconds", "started", "history", "best_error")
+_WATCHED = 64  # number of validation images whose origins are compared after each epoch
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class CheckpointState:
     torch: str
     device: str
     epoch: int
+    epochs: int
     position: int
     seconds: float
     started: str
@@ -85,7 +92,10 @@ class Run:
         folder: Folder of the checkpoint; None writes none.
         network: Model to train; by default the recipe's, initialized by its seed. The run works on a copy.
         fused: Compile the step and fuse blocks: equal to rounding, faster. None does so where it is supported.
+        on_epoch, on_step: Called at the end of each epoch and after each step.
+        on_best: Called with a copy of the model when its validation error is the smallest so far.
         seconds: Training time; in a fleet, the share of this run.
+        epochs: Planned number of epochs, at most that of the recipe.
     """
 
     recipe: Recipe
@@ -97,6 +107,8 @@ class Run:
     fused: bool | None = None
     checkpoint_every: int = 10
     on_epoch: Callable[["Run", Progress], None] | None = None
+    on_step: Callable[["Run"], None] | None = None
+    on_best: Callable[["Run", Model], None] | None = None
 
     def __post_init__(self) -> None:
         recipe, train = self.recipe, self.data.train
@@ -123,6 +135,7 @@ class Run:
         self.batches = Batches(train, self.steps_per_epoch, self.batch // processes, self.device)
         self.cuda_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.epoch, self.position, self.seconds = 0, 0, 0.0
+        self.epochs = recipe.epochs
         self.started = timestamp()
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
@@ -139,7 +152,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        return self.epoch >= self.recipe.epochs
+        return self.epoch >= self.epochs
 
     def on_stream(self) -> AbstractContextManager[Any]:
         """Context manager: the CUDA stream of this run, on a GPU."""
@@ -151,11 +164,13 @@ class Run:
         while not self.done:
             with self.on_stream():
                 self.batches.start(order, self.position)
-                self.step.plan(self.epoch)
+                self.step.plan(self.epoch, self.epochs)
             while self.position < self.steps_per_epoch:
                 with self.on_stream():
                     self.step()
                 self.position += 1
+                if self.on_step is not None:
+                    self.on_step(self)
                 yield
             order = self._order(self.epoch + 1)  # while the GPU is still busy
             self._finish_epoch()
@@ -232,7 +247,10 @@ class Run:
 
     def _restore(self, path: Path, saved: dict[str, Tensor], state: CheckpointState) -> None:
         origin = self._origin
-        if state.recipe != origin["recipe"]:
+        longer = self.recipe.schedule.kind == "hold" and self.recipe.epochs > state.epoch
+        if state.recipe != origin["recipe"] and not (
+            longer and {**state.recipe, "epochs": self.recipe.epochs} == origin["recipe"]
+        ):
             raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
         check_data(path, [*state.data, *state.classes], [*origin["data"], *origin["classes"]])
         say_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
@@ -251,7 +269,7 @@ class Run:
             raise InputError(f"{path} is of another model: choose another folder")
         done = state.epoch * self.steps_per_epoch + state.position
         valid = state.epoch >= 0 and 0 <= state.position <= self.steps_per_epoch and state.seconds >= 0
-        valid &= len(state.history) == state.epoch <= self.recipe.epochs and int(saved["count"]) == done
+        valid &= len(state.history) == state.epoch <= state.epochs and int(saved["count"]) == done
         check(f"{path}: the number of steps", done, valid, "that of its tensors and its history")
         best = [key for key in saved if key.startswith("best.")]
         self.best = {key.removeprefix("best."): saved.pop(key).to(self.device) for key in best}
@@ -261,6 +279,8 @@ class Run:
                 tensors[key].copy_(value)
         for name in _STATE:
             setattr(self, name, getattr(state, name))
+        if state.recipe != origin["recipe"]:  # more epochs than before: another run in the records
+            self.epochs, self.started = self.recipe.epochs, timestamp()
         self.history = [_describe(progress) for progress in state.history]
 
     # --- the end of an epoch
@@ -270,16 +290,18 @@ class Run:
         loss, wrong, first_bad = self._totals()
         self.epoch, self.position = self.epoch + 1, 0
         if first_bad >= 0:
-            rate = self.step.rate(first_bad)
+            rate = self.step.rate(first_bad, self.epochs)
             raise DivergedError(
                 f"the loss is not finite at step {first_bad} "
                 f"(epoch {first_bad // steps + 1}, learning rate {rate:g}): lower optimizer.lr"
             )
-        rate = self.step.rate(self.epoch * steps - 1)
+        rate = self.step.rate(self.epoch * steps - 1, self.epochs)
         progress = Progress(self.epoch, loss / steps, 100 * wrong / (steps * self.batch), rate)
         if self.recipe.selection == "valid":
-            progress = replace(progress, valid_error=self._validate())
+            error, origin_px = self._validate()
+            progress = replace(progress, valid_error=error, origin_px=origin_px)
         self.history.append(_describe(progress))
+        self._plan()
         with self.on_stream():
             self.step.loss_sum.zero_()
             self.step.wrong.zero_()
@@ -299,13 +321,36 @@ class Run:
             loss, wrong, first_bad = torch.cat((totals, bad)).tolist()  # one synchronization
         return loss, round(wrong), round(first_bad)
 
-    def _validate(self) -> float:
+    def _validate(self) -> tuple[float, float | None]:
+        """Returns the validation error and the change of the origins when images are rotated."""
         assert self.data.valid is not None
         model = self._copy()
         error = evaluate(model, self.data.valid, precision=self.recipe.precision).error
         if self.best_error is None or error < self.best_error:
             self.best, self.best_error = model.state_dict(), error
-        return error
+            if self.on_best is not None and self.parallel.leads:
+                self.on_best(self, model)
+        changes = origin_changes_px(model, self.data.valid.images[:_WATCHED])
+        return error, None if changes is None else round(changes.median().item(), 2)
+
+    def _plan(self) -> None:
+        """Shortens the run if its validation error stalls or its time is short; its learning rate then falls."""
+        recipe = self.recipe
+        if recipe.schedule.kind != "hold" or self.epoch >= HOLD * self.epochs:
+            return
+        if recipe.patience and self._stalls():
+            self.epochs = min(self.epochs, math.ceil(self.epoch / HOLD))
+        if recipe.max_seconds is not None:
+            possible = int(recipe.max_seconds * self.epoch / max(self.seconds, 1e-9))
+            self.epochs = min(self.epochs, max(possible, self.epoch + 1))
+
+    def _stalls(self) -> bool:
+        """True if the smallest validation error is well below that of chance, and older than the patience."""
+        assert self.data.valid is not None
+        errors = [epoch["valid_error"] for epoch in self.history]
+        best = min(errors)
+        waited = self.epoch - 1 - errors.index(best)
+        return best < 0.9 * chance_error(self.data.valid) and waited >= self.recipe.patience
 
     def _copy(self) -> Model:
         """Returns a copy of the model without fused blocks or synchronized norms, in evaluation mode."""
@@ -317,6 +362,11 @@ class Run:
     def _synchronize(self) -> None:
         if self.cuda_stream is not None:
             self.cuda_stream.synchronize()
+
+
+def chance_error(data: Dataset | VoxelDataset) -> float:
+    """Returns the error in % of predicting the most frequent class."""
+    return 100 * (1 - data.labels.bincount().max().item() / len(data))
 
 
 def check_data(path: Path, before: Sequence[str], now: Sequence[str]) -> None:

@@ -62,7 +62,7 @@ def test_the_command_line_imports_torch_only_when_needed():
         ("data check mnits", "did you mean 'mnist'"),
         ("data fetch quickstart", "ptn[data]"),
         ("data show mnist", "ptn data fetch mnist"),
-        ("data example photos", "coins, textures"),
+        ("data example photos", "coins, digits, symbols, textures"),
         ("polar text.png -o out", "text.png"),
         ("polar a.png -o out --origin middle", "--origin"),
         ("polar a.png -o out --origin 3,0", "--origin"),

@@ -13,6 +13,7 @@ from PIL import Image
 
 from ptn.data import catalog, load_dataset
 from ptn.data.dataset import subset
+from ptn.errors import InputError
 from ptn.training import read_records
 
 
@@ -154,3 +155,45 @@ def test_a_full_disk_is_one_line(pictures, tmp_path):
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "cannot write" in done.stderr
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_several_models_are_trained_for_the_same_time_and_compared(ptn_cli, pictures, tmp_path):
+    options = ("--image-size", 20, "--epochs", 3, "--models", "ptn_s,ccnn_s", "-o", tmp_path / "runs")
+    outcome = ptn_cli("train", "--folder", pictures, *options)
+    assert outcome.code == 0, outcome.err
+    assert "Trained for the same time" in outcome.out
+    polar, plain = read_records(tmp_path / "runs" / "records.jsonl")
+    assert (polar.model, plain.model) == ("ptn_s", "ccnn_s")
+    assert plain.epochs > polar.epochs
+    report = tmp_path / "runs" / "folder.pictures.ptn_s" / "seed-0" / "report.html"
+    assert "digit 1, digit 7" in report.read_text()
+    assert report.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_stopped_run_has_weights_and_a_finished_one_goes_on(ptn_cli, pictures, tmp_path, monkeypatch):
+    arguments = small(pictures, tmp_path / "runs", 3)
+    monkeypatch.setattr("ptn.training.session.Session._evaluate", fail)
+    assert ptn_cli(*arguments).code == 2
+    monkeypatch.undo()
+    assert ptn_cli("predict", weights_in(tmp_path / "runs"), pictures / "digit 7" / "00.png").code == 0
+    assert ptn_cli(*arguments, "--resume").code == 0
+    more = ptn_cli(*small(pictures, tmp_path / "runs", 5), "--resume")
+    assert (more.code, "from epoch 3" in more.out) == (0, True), more.err
+    assert [record.epochs for record in read_records(tmp_path / "runs" / "records.jsonl")] == [3, 5]
+    [last] = read_records(weights_in(tmp_path / "runs").with_name("result.jsonl"))
+    assert last.epochs == 5
+
+
+def fail(*arguments):
+    raise InputError("no space left")
+
+
+def test_a_quick_run_chooses_a_small_network_and_shortcuts_are_settings(ptn_cli, pictures, tmp_path):
+    options = ("--quick", "--epochs", 1, "--batch-size", 7, "--lr", 0.003, "-o", tmp_path / "runs")
+    outcome = ptn_cli("train", "--folder", pictures, *options)
+    assert outcome.code == 0, outcome.err
+    [record] = read_records(tmp_path / "runs" / "records.jsonl")
+    assert (record.model, record.config["batch"], record.config["optimizer"]["lr"]) == ("ptn_s", 7, 0.003)
+    assert record.config["max_seconds"] == 60
+    assert "close to that of chance" in outcome.out
+    assert ptn_cli("train", "--dataset", "quickstart", "--quick").code == 2

@@ -14,6 +14,7 @@ from ptn.evaluation import (
     accuracy_by_angle,
     evaluate,
     match_classes,
+    origin_changes_px,
     origin_error_px,
     origin_offsets_px,
     scores,
@@ -230,3 +231,14 @@ def test_origin_error_is_the_distance_in_pixels():
     assert origin_error_px(model, dataset) == pytest.approx((5.5, 9.1), abs=1e-5)
     model.transformer.locate = lambda images: Location(torch.tensor([[0.5, -0.5]]).expand(len(images), 2), None)
     torch.testing.assert_close(origin_offsets_px(model, dataset)[0], torch.tensor([10.0, -5.0]).double())
+
+
+def test_origins_that_rotate_with_the_image_do_not_change():
+    images = (255 * torch.rand(5, 1, 20, 20)).byte()
+    for turns, limit in ((4, 1e-4), (1, None)):
+        model = ptn.create_model("ptn_s", image_size=20, origin_turns=turns)
+        torch.nn.init.normal_(model.transformer.predictor.head.weight)
+        changes = origin_changes_px(model, images)
+        assert changes.shape == (5,)
+        assert changes.max() < limit if limit else changes.max() > 1e-3
+    assert origin_changes_px(ptn.create_model("ccnn_s", image_size=20), images) is None

@@ -1,5 +1,7 @@
 """Tests of heatmap centroids, origin predictors and jitter."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ptn import InputError, OriginPredictor, heatmap_centroid
-from ptn.layers import ConvBlock, OriginJitter, normalize_heatmap
+from ptn.layers import ConvBlock, EvidencePredictor, OriginJitter, default_predictor, normalize_heatmap
 
 ACTIVATIONS = ["softplus", "linear"]
 
@@ -122,3 +124,35 @@ def test_jitter_is_uniform_up_to_its_pixels_and_for_training_only():
 def test_invalid_heatmaps_and_options_are_refused(call, word):
     with pytest.raises(InputError, match=word):
         call()
+
+
+def evidence_predictor() -> EvidencePredictor:
+    """A predictor whose evidence for class 0 is the brightness of the image, and for class 1 a constant."""
+    torch.manual_seed(0)
+    predictor = EvidencePredictor(1, 2, (16, 16)).double().eval()
+    predictor.body = nn.AvgPool2d(4)
+    predictor.head = nn.Conv2d(1, 2, 1).double()
+    with torch.no_grad():
+        predictor.head.weight.copy_(torch.tensor([40.0, 0.0]).view(2, 1, 1, 1))
+        predictor.head.bias.zero_()
+    return predictor
+
+
+def test_the_origin_is_where_the_evidence_is():
+    images = torch.zeros(1, 1, 16, 16, dtype=torch.float64)
+    images[..., 0:4, 8:12] = 1
+    origin, heatmap, logits = evidence_predictor()(images)
+    assert torch.allclose(origin, torch.tensor([[0.25, -0.75]], dtype=torch.float64), atol=1e-6)
+    assert heatmap.sum().item() == pytest.approx(1)
+    expected = [torch.logsumexp(torch.tensor([40.0] + [0.0] * 15), 0).item(), math.log(16)]
+    assert logits[0].tolist() == pytest.approx([value - math.log(16) for value in expected])
+
+
+def test_evidence_has_gradients_and_needs_classes():
+    predictor = EvidencePredictor(1, 3, (20, 20)).double()
+    images = torch.rand(2, 1, 20, 20, dtype=torch.float64)
+    location = predictor(images)
+    (location.origin.sum() + location.evidence.square().sum()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in predictor.parameters())
+    with pytest.raises(InputError, match="num_classes"):
+        default_predictor(1, (20, 20), heatmap="evidence")

@@ -77,7 +77,7 @@ def test_a_folder_of_images_has_a_recipe(photos):
     recipe = folder_recipe(photos, model="ptn_s", image_size=16)
     assert recipe.name == "folder/photos/ptn_s"
     assert recipe.data.options == {"root": str(photos), "image_size": 16}
-    assert (recipe.selection, recipe.model) == ("valid", ModelSpec("ptn_s"))
+    assert (recipe.selection, recipe.model) == ("valid", ModelSpec("ptn_s", {"heatmap": "evidence"}))
     assert 2 <= recipe.batch <= 30
 
 

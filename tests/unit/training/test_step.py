@@ -46,6 +46,7 @@ def test_batches_are_the_samples_of_the_order_as_floats(digits, voxels):
     [
         (ScheduleSpec(), {0: 0.5, 99: 0.5}),
         (ScheduleSpec("steps"), {0: 0.5, 49: 0.5, 50: 0.05, 74: 0.05, 75: 0.005}),
+        (ScheduleSpec("hold", warmup=0.1), {0: 0.05, 9: 0.5, 70: 0.5, 85: 0.25, 99: 0.00137}),
         (ScheduleSpec("cosine", warmup=0.1), {0: 0.05, 9: 0.5, 10: 0.5, 55: 0.25, 99: 0.00015}),
     ],
 )

@@ -1,17 +1,21 @@
 """The training loop: equal seeds give equal weights, alone or in a fleet, interrupted or not."""
 
+from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from ptn import InputError, create_model
 from ptn.config import override
 from ptn.data import Dataset
 from ptn.files import save_tensors
-from ptn.training import Run, RunData
+from ptn.training import ModelSpec, Run, RunData, ScheduleSpec
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import build_model
+from ptn.training.step import classify
+from ptn.training.trainer import build_model, chance_error
 
 CPU = torch.device("cpu")
 
@@ -170,3 +174,66 @@ def test_too_few_images_are_refused(recipe, digits):
     one = Dataset("few", "train", digits.train.images[:1], digits.train.labels[:1], tuple("0123456789"))
     with pytest.raises(InputError, match="too few"):
         Run(recipe, RunData(one), CPU)
+
+
+def held(recipe, **changes):
+    """A recipe that may end early."""
+    data, schedule = replace(recipe.data, valid="valid"), ScheduleSpec("hold")
+    return replace(recipe, data=data, schedule=schedule, selection="valid", **changes)
+
+
+def test_a_run_ends_early_when_the_validation_error_stalls(recipe, digits, monkeypatch):
+    errors = iter([80.0, 50.0, 60.0, 60.0, 60.0, *[70.0] * 20])
+    monkeypatch.setattr(
+        "ptn.training.trainer.evaluate", lambda *args, **options: SimpleNamespace(error=next(errors))
+    )
+    best = []
+    run = Run(held(recipe, epochs=20, patience=3), digits, CPU, on_best=lambda run, model: best.append(run.epoch))
+    deque(run.steps(), 0)
+    assert best == [1, 2]
+    assert (run.epoch, run.epochs) == (8, 8)  # the best epoch is 2, it stalls after 5, and 5 = 0.7 · 8 rounded up
+    rates = [epoch["lr"] for epoch in run.history]
+    assert rates[:5] == pytest.approx([0.01] * 5)
+    assert rates[5] > rates[6] > rates[7]
+
+
+def test_errors_near_chance_do_not_end_a_run(recipe, digits, monkeypatch):
+    chance = chance_error(digits.valid)
+    assert 80 < chance < 90
+    errors = SimpleNamespace(error=0.95 * chance)
+    monkeypatch.setattr("ptn.training.trainer.evaluate", lambda *args, **options: errors)
+    run = Run(held(recipe, epochs=6, patience=1), digits, CPU)
+    deque(run.steps(), 0)
+    assert run.epoch == 6
+
+
+def test_a_run_ends_in_time(recipe, digits):
+    run = Run(held(recipe, epochs=1000, max_seconds=10.0), digits, CPU)
+    for steps, _ in enumerate(run.steps()):
+        run.seconds = 2.0 * (steps + 1) / run.steps_per_epoch
+    assert run.epoch == 5
+
+
+def test_a_finished_run_continues_with_more_epochs(recipe, digits, tmp_path):
+    short = Run(held(recipe, epochs=2), digits, CPU, tmp_path)
+    deque(short.steps(), 0)
+    longer = Run(held(recipe, epochs=5), digits, CPU, tmp_path)
+    assert longer.resume()
+    assert (longer.epoch, longer.epochs) == (2, 5)
+    deque(longer.steps(), 0)
+    assert len(longer.history) == 5
+    with pytest.raises(InputError, match="another recipe"):
+        Run(held(recipe, epochs=5, dropout=0.1), digits, CPU, tmp_path).resume()
+
+
+def test_the_loss_of_the_evidence_is_added(recipe, digits):
+    recipe = replace(recipe, model=ModelSpec("ptn_s", {"heatmap": "evidence"}), dropout=0.0)
+    run = Run(recipe, digits, CPU)
+    images, labels = digits.train.images[:8].float() / 255, digits.train.labels[:8]
+    parts = run.model.eval()(images, with_evidence=True)
+    expected = sum(F.cross_entropy(part, labels, label_smoothing=0.1) for part in parts)
+    loss, _ = classify(run.model, images, labels, None, recipe, has_evidence=True)
+    assert torch.allclose(loss, expected)
+    assert torch.allclose(run.model(images), parts[0])
+    deque(run.steps(), 0)
+    assert run.history[-1]["loss"] < run.history[0]["loss"]
