@@ -178,8 +178,6 @@ def test_every_public_name_has_its_place_in_the_api():
     ("page", "records", "models"),
     [
         ("docs/quickstart.md", "quickstart", ("ptn_s", "ccnn_s")),
-        ("docs/own-images.md", "coins", ("ccnn_s", "pcnn_s", "ptn_b", "ptn_s")),
-        ("docs/own-images.md", "textures", ("ccnn_s", "pcnn_s", "ptn_b", "ptn_s")),
     ],
 )
 def test_numbers_are_those_of_the_records(page, records, models):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from .layers import (
         CylindricalTransformer,
+        EvidencePredictor,
         OriginPredictor,
         PolarTransformer,
         SpatialTransformer,
@@ -52,6 +53,7 @@ __all__ = [
     "CylindricalTransformer",
     "Dataset",
     "Ensemble",
+    "EvidencePredictor",
     "InputError",
     "OnnxModel",
     "OriginPredictor",
@@ -106,6 +108,7 @@ _EXPORTS = {
     ),
     "layers": (
         "CylindricalTransformer",
+        "EvidencePredictor",
         "OriginPredictor",
         "PolarTransformer",
         "SpatialTransformer",

@@ -36,16 +36,21 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """Optimizer. Weight decay is not applied to biases, norms and the heatmap layer."""
+    """Optimizer. Weight decay is not applied to biases, norms and the heatmap layer.
+
+    `origin_scale` multiplies the learning rate of origin predictors, which are new where a backbone is pretrained.
+    """
 
     kind: Literal["adam", "sgd"] = "adam"
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
+    origin_scale: float = 1.0
 
     def __post_init__(self) -> None:
         check("optimizer.lr", self.lr, self.lr > 0, "positive")
         check("optimizer.weight_decay", self.weight_decay, self.weight_decay >= 0, "at least 0")
+        check("optimizer.origin_scale", self.origin_scale, self.origin_scale > 0, "positive")
         check("optimizer.momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
 
 
@@ -192,6 +197,8 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
     options = {"heatmap": "evidence"} if "heatmap" in list_options(model) else {}
     batch = max(2, min(100, count // 8))
     epochs = max(10, min(300, (IMAGES_SEEN + 10 * count) // max(1, count)))
+    if model not in list_models() and options:  # a backbone with a lower rate
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, origin_scale=10.0))
     return replace(
         recipe,
         model=ModelSpec(model, options),

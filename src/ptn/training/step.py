@@ -74,8 +74,8 @@ def make_optimizer(
     Biases, norms and the heatmap layer have no weight decay. That of the heatmap layer would drive the sum of the
     heatmap, by which the origin is divided, to zero.
     """
-    predictors = [module for module in model.modules() if isinstance(module, OriginPredictor)]
-    heads = {id(p) for predictor in predictors for p in predictor.head.parameters()}
+    predictors = [m for m in model.modules() if isinstance(m, OriginPredictor | EvidencePredictor)]
+    heads = {id(p) for m in predictors if isinstance(m, OriginPredictor) for p in m.head.parameters()}
     delayed = {id(p) for predictor in predictors for p in predictor.parameters() if origin_lr is not None}
     members: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for p in model.parameters():
@@ -127,7 +127,8 @@ class TrainingStep:
         self.plan(0, recipe.epochs)
         self.lr = torch.tensor(recipe.optimizer.lr, device=device)
         self.delay = round(recipe.schedule.origin_delay * self.steps)
-        self.origin_lr = torch.zeros_like(self.lr) if self.delay else None
+        separate = self.delay or recipe.optimizer.origin_scale != 1
+        self.origin_lr = torch.zeros_like(self.lr) if separate else None
         self.optimizer = make_optimizer(model, recipe.optimizer, self.lr, self.origin_lr)
         self._allocate_optimizer_state()
         self.network = parallel.wrap(model)
@@ -243,7 +244,8 @@ def begin(step: TrainingStep) -> tuple[Tensor, Tensor]:
     """Sets the learning rates and the amount of origin jitter; returns the batch."""
     step.lr.copy_(step.rates.index_select(0, step.count % len(step.rates))[0])
     if step.origin_lr is not None:
-        step.origin_lr.copy_(torch.where(step.count[0] < step.delay, 0.0, step.lr))
+        scaled = step.recipe.optimizer.origin_scale * step.lr
+        step.origin_lr.copy_(torch.where(step.count[0] < step.delay, 0.0, scaled))
     for noise in step.fading:
         amount = ((step.steps - step.count) / (step.recipe.schedule.jitter_fade * step.steps)).clamp(max=1)
         noise.copy_(0.5 + amount * (noise - 0.5))

@@ -143,3 +143,15 @@ def test_bad_input_is_named(model, digits, data, options, message):
         fit(model, data(digits.train), **options)
     with pytest.raises(ptn.InputError, match=r"torch\.nn\.Module.* got 'ptn_s'"):
         fit("ptn_s", digits.train)
+
+
+def test_frozen_parameters_stay_and_the_origin_has_a_rate_of_its_own(digits):
+    model = ptn.create_model("ptn_s", image_size=20, heatmap="evidence")
+    frozen = model.classifier.features[0].conv
+    for parameter in frozen.parameters():
+        parameter.requires_grad = False
+    before = weights(model)
+    fit(model, digits.train, epochs=1, settings={"optimizer.lr": 1e-4, "optimizer.origin_scale": 100})
+    changes = {key: (model.state_dict()[key] - before[key]).abs().max().item() for key in before}
+    assert changes["classifier.features.0.conv.weight"] == 0
+    assert changes["transformer.predictor.head.weight"] > 20 * changes["classifier.head.weight"] > 0
