@@ -123,7 +123,7 @@ def describe_choices(run: Run) -> str:
         f"batches of {run.batch}",
         f"{'up to ' if recipe.patience or recipe.max_seconds else ''}{run.epochs} epochs on {run.device}",
     ]
-    if recipe.patience:
+    if 0 < recipe.patience < run.epochs:
         parts.append(f"fewer if the validation error does not improve for {recipe.patience}")
     if recipe.max_seconds is not None:
         parts.append(f"{duration(recipe.max_seconds)} at most")
