@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..config import build, check
 from ..errors import InputError, nothing_at
 from ..files import atomic_path, parse_json, real_path
-from ..geometry import MAX_PIXELS, Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
+from ..geometry import MAX_PIXELS, Mode, PolarGrid, check_options, polar_sample, polar_unsample
 from .dataset import Dataset, VoxelDataset
 from .store import reading
 
@@ -156,15 +156,16 @@ def to_polar(
     origin: tuple[float, float] = (0.0, 0.0),
     angles: int | None = None,
     radii: int | None = None,
-    law: Law = "log",
-    r_min_px: float = 1.0,
-    r_max_px: float | None = None,
     mode: Mode = "bilinear",
+    antialias: bool = False,
+    **options: Any,
 ) -> list[Path]:
     """Write NAME.polar.png into `folder` for each image file, and return the paths.
 
     Args:
         angles, radii: height and width of the polar image, by default those of the image.
+        antialias: as in `polar_sample`.
+        options: other fields of `PolarGrid`.
     """
     check_options(mode, "zeros")
     targets = _targets(paths, folder, f"{_POLAR_SUFFIX}.png")
@@ -172,9 +173,9 @@ def to_polar(
         image, _ = read_image(path)
         height, width = image.shape[1:]
         rows, columns = (height if angles is None else angles), (width if radii is None else radii)
-        grid = PolarGrid(rows, columns, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
+        grid = PolarGrid(rows, columns, **options)
         info = _PolarInfo(origin, (height, width), grid)
-        polar = polar_sample(image[None], torch.tensor([origin]), grid, mode=mode)[0]
+        polar = polar_sample(image[None], torch.tensor([origin]), grid, antialias=antialias, mode=mode)[0]
         write_png(polar, target, {_POLAR_KEY: json.dumps(asdict(info))})
     return targets
 

@@ -1,6 +1,6 @@
 """Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
-from .grid import MAX_PIXELS, Law, PolarGrid, check_grid, disc_frame, origin_px
+from .grid import MAX_PIXELS, GridPose, Law, PolarGrid, check_grid, disc_frame, origin_px
 from .sample import (
     MODES,
     PADDING_MODES,
@@ -23,6 +23,7 @@ __all__ = [
     "MAX_PIXELS",
     "MODES",
     "PADDING_MODES",
+    "GridPose",
     "Law",
     "Mode",
     "PaddingMode",

@@ -120,7 +120,7 @@ def similarity_warp(
         from . import triton_ops
 
         points = triton_ops.Points("plane", *size, 0.0, 0.0, mode, padding_mode)
-        return triton_ops.sample(images, shift, rotation, scale, *points)
+        return triton_ops.sample(images, shift, rotation, scale, None, *points)
     x = torch.arange(size[1], dtype=scale.dtype, device=images.device) - (size[1] - 1) / 2
     y = torch.arange(size[0], dtype=scale.dtype, device=images.device) - (size[0] - 1) / 2
     x = x[None, None, :] - shift[:, 0, None, None]

@@ -98,3 +98,19 @@ def test_the_polar_image_of_a_photograph_and_its_inverse(ptn_cli, folder, photog
     assert np.abs(written - expected[0].permute(1, 2, 0).numpy() * 255).max() <= 0.51
     back = ptn_cli("polar", "--inverse", folder / "photo.polar.png", "-o", folder)
     assert back.out.strip() == str(folder / "photo.back.png")
+
+
+def test_the_sector_of_an_ellipse_and_its_inverse(ptn_cli, folder, photographs):
+    pixels = (photographs[0].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    Image.fromarray(pixels).save(folder / "photo.png")
+    shape = ("--start-deg", -30, "--sweep-deg", 120, "--aspect", 0.8, "--tilt-deg", 20, "--outer-px", "4,-3")
+    options = (*shape, "--law", "linear", "--r-min-px", 10, "--r-max-px", 50, "--angles", 200, "--antialias")
+    ptn_cli("polar", folder / "photo.png", "-o", folder, *options)
+    ptn_cli("polar", "--inverse", folder / "photo.polar.png", "-o", folder)
+    with Image.open(folder / "photo.back.png") as picture:
+        back = np.asarray(picture).astype(float)
+    inside = back.max(axis=2) > 0
+    # 60° to 90° from the axis of the ellipse, at about 30 px
+    assert inside[60:62, 85:120].all()
+    assert not inside[:, :60].any()
+    assert np.abs(back - pixels)[inside].mean() < 12
