@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from .evaluation.predict import predict
     from .geometry import (
         PolarGrid,
+        Registration,
         Similarity,
         cylindrical_sample,
         measure_shift,
         polar_sample,
         polar_unsample,
+        register,
         similarity_warp,
         wrap_pad,
     )
@@ -58,6 +60,7 @@ __all__ = [
     "PolarGrid",
     "PolarTransformer",
     "Recipe",
+    "Registration",
     "Similarity",
     "SpatialTransformer",
     "WrapConv2d",
@@ -84,6 +87,7 @@ __all__ = [
     "polarize",
     "predict",
     "push_to_hub",
+    "register",
     "save_pretrained",
     "save_weights",
     "similarity_warp",
@@ -96,11 +100,13 @@ _EXPORTS = {
     "errors": ("InputError",),
     "geometry": (
         "PolarGrid",
+        "Registration",
         "Similarity",
         "cylindrical_sample",
         "measure_shift",
         "polar_sample",
         "polar_unsample",
+        "register",
         "similarity_warp",
         "wrap_pad",
     ),

@@ -1,4 +1,4 @@
-"""`ptn data` and `ptn polar`."""
+"""`ptn data`, `ptn polar` and `ptn register`."""
 
 import math
 from pathlib import Path
@@ -196,6 +196,35 @@ def polar(
             antialias=antialias,
         )
     show(*written, sep="\n")
+
+
+def register(
+    moving: Annotated[Path, typer.Argument(help="The image to align.")],
+    fixed: Annotated[Path, typer.Argument(help="The image to align it with.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="PNG of both: FIXED in green, MOVING warped in magenta.")
+    ],
+    warped: Annotated[Path | None, typer.Option(help="PNG of MOVING warped to the frame of FIXED.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the rotation, scale and shift that carry one image onto another, and write an overlay.
+
+    The rotation is in degrees, clockwise on the screen; the shift in pixels, about the middles of the images. A
+    confidence below 0.5, of a maximum of 1, means that they probably do not match.
+    """
+    from ..data.images import register_files
+
+    result = register_files(moving, fixed, output, warped)
+    pose, confidence = result.pose, float(result.confidence)
+    x, y = result.pose.shift_px[0].tolist()  # type: ignore[union-attr]
+    rotation_deg, scale = math.degrees(pose.rotation), float(pose.scale)
+    if as_json:
+        print_json({"rotation_deg": rotation_deg, "scale": scale, "shift_px": [x, y], "confidence": confidence})
+        return
+    print(
+        f"rotation {rotation_deg:.2f}°, scale {scale:.4f}, shift {x:.2f}, {y:.2f} px, confidence {confidence:.2f}"
+    )
+    show(*(path for path in (output, warped) if path is not None), sep="\n")
 
 
 def _parse_pair(option: str, text: str, limit: float) -> tuple[float, float]:

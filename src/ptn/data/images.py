@@ -17,7 +17,17 @@ from torch import Tensor
 from ..config import build, check
 from ..errors import InputError, nothing_at
 from ..files import atomic_path, parse_json, real_path
-from ..geometry import MAX_PIXELS, Mode, PolarGrid, check_options, polar_sample, polar_unsample
+from ..geometry import (
+    MAX_PIXELS,
+    Mode,
+    PolarGrid,
+    Registration,
+    check_options,
+    polar_sample,
+    polar_unsample,
+    register,
+    similarity_warp,
+)
 from .dataset import Dataset, VoxelDataset
 from .store import reading
 
@@ -193,6 +203,20 @@ def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") 
             image = polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0]
         write_png(image, target)
     return targets
+
+
+def register_files(moving: Path, fixed: Path, overlay: Path, warped: Path | None = None) -> Registration:
+    """Register two image files; write an overlay, `fixed` in green and `moving` in magenta, and `moving` warped."""
+    targets = [overlay] if warped is None else [overlay, warped]
+    if len({*map(real_path, (moving, fixed, *targets))}) < 2 + len(targets):
+        raise InputError("the images and the files to write must all be different files")
+    picture, other = read_image(moving)[0], _reduce_channels(read_image(fixed)[0], 1)
+    result = register(_reduce_channels(picture, 1)[None], other[None])
+    ours = result.warped[0]
+    write_png(torch.cat((ours, other, ours)), overlay)
+    if warped is not None:
+        write_png(similarity_warp(picture[None], result.pose, size=(other.shape[1], other.shape[2]))[0], warped)
+    return result
 
 
 def _targets(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:

@@ -1,6 +1,7 @@
 """Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
 from .grid import MAX_PIXELS, GridPose, Law, PolarGrid, check_grid, disc_frame, origin_px
+from .registration import Registration, register
 from .sample import (
     MODES,
     PADDING_MODES,
@@ -28,6 +29,7 @@ __all__ = [
     "Mode",
     "PaddingMode",
     "PolarGrid",
+    "Registration",
     "Similarity",
     "check_grid",
     "check_images",
@@ -42,6 +44,7 @@ __all__ = [
     "origin_px",
     "polar_sample",
     "polar_unsample",
+    "register",
     "similarity_warp",
     "wrap_angle",
     "wrap_pad",
