@@ -144,8 +144,8 @@ def registration(bench: Bench, *, sizes: Sequence[int] = (256, 512), count: int 
     right = int(((rotation < 1) & (scale < 2) & (shift < 2)).sum())
     bench.details["accuracy"] = (
         f"Of {tested} pairs of 256×256 pixels with any rotation, scales from 1/2 to 2 and shifts up to a quarter "
-        f"of the width, {right} ({100 * right / tested:.1f}%) are within 1°, 2% and 2 px of the truth. Median errors: "
-        f"{rotation.median():.3f}°, {scale.median():.2f}%, {shift.median():.2f} px."
+        f"of the width, {right} ({100 * right / tested:.1f}%) are within 1°, 2% and 2 px of the truth. Median "
+        f"errors: {rotation.median():.3f}°, {scale.median():.2f}%, {shift.median():.2f} px."
     )
 
 

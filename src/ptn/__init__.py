@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from .models.export import export
     from .models.polarize import polarize
+    from .models.segmenter import PolarSegmenter
     from .training import Recipe, fit
 
 __version__ = "0.2.0"
@@ -58,6 +59,7 @@ __all__ = [
     "OnnxModel",
     "OriginPredictor",
     "PolarGrid",
+    "PolarSegmenter",
     "PolarTransformer",
     "Recipe",
     "Registration",
@@ -122,6 +124,7 @@ _EXPORTS = {
     "models": (
         "Ensemble",
         "OnnxModel",
+        "PolarSegmenter",
         "create_model",
         "export",
         "for_inference",
