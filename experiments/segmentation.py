@@ -18,8 +18,8 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
-from ptn.errors import optional_module
-from ptn.files import write_text
+from ptn.errors import InputError, optional_module
+from ptn.files import parse_json, write_text
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models.segmenter import PolarSegmenter
 from ptn.training.records import git_commit
@@ -29,6 +29,7 @@ SCALE = 0.8  # of the photograph
 MAX_SHIFT_PX = 10
 DEGREES = tuple(range(0, 360, 15))
 SEEDS = (0, 1, 2)
+TABLE_START, TABLE_END = "<!-- segmentation -->", "<!-- end of segmentation -->"
 RESULTS = Path(__file__).parent / "results" / "segmentation.json"
 
 
@@ -127,12 +128,39 @@ def test(model: nn.Module) -> tuple[float, float]:
     return overlaps[0], sum(overlaps[1:]) / len(overlaps[1:])
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """Returns the results as a table in Markdown: mean (lowest to highest) over the seeds."""
+    lines = ["| trained on | network | parameters | upright | rotated |", "|---|---|---:|---:|---:|"]
+    for trained in ("upright", "rotated"):
+        for kind in ("polar", "plain"):
+            runs = [row for row in rows if (row["trained"], row["network"]) == (trained, kind)]
+            cells = [f"{trained} coins", kind, f"{runs[0]['parameters']:,}"]
+            for tested in ("upright", "rotated"):
+                values = [row[tested] for row in runs]
+                mean = sum(values) / len(values)
+                cells.append(f"{mean:.1f} ({min(values):.1f} to {max(values):.1f})")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def segmentation(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = len(SEEDS),
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 150,
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the results.")] = RESULTS,
+    page: Annotated[
+        Path | None, typer.Option(help="Train nothing: write the table of the results into this page.")
+    ] = None,
 ) -> None:
     """Train a polar and a plain network to segment coins, and test both at rotations that they did not see."""
+    if page is not None:
+        before, opening, rest = page.read_text(encoding="utf-8").partition(TABLE_START)
+        _, end, after = rest.partition(TABLE_END)
+        if not end:
+            raise InputError(f"{page} has no {TABLE_START} and {TABLE_END}")
+        results = parse_json(output.read_bytes(), str(output))
+        write_text(page, f"{before}{opening}\n{table(results['rows'])}\n{end}{after}")
+        print(page)
+        return
     rows: list[dict[str, Any]] = []
     for rotate in (False, True):
         for kind in ("polar", "plain"):
