@@ -19,7 +19,7 @@ from ptn.training.recipe import EvaluationSpec, Recipe
 from ptn.training.records import Record
 from ptn.training.session import with_seeds
 
-from . import bench, figures, release
+from . import bench, figures, release, segmentation
 from .ensembles import add_ensembles
 from .markdown import refresh, render
 from .metrics import extra_metrics
@@ -166,7 +166,7 @@ def _update_pages(pages: Sequence[Path], records: Sequence[Record]) -> None:
         print(page)
 
 
-for command in (figures.figures, bench.bench, release.release):
+for command in (figures.figures, bench.bench, release.release, segmentation.segmentation):
     app.command()(command)
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from ptn.device import choose_device
 from ptn.errors import InputError, check_choice
 
 # Training changes global settings of torch, so suites that train come last.
-SUITES = ("sampling", "inference", "scaling", "training", "fleet", "voxels")
+SUITES = ("sampling", "registration", "inference", "scaling", "training", "fleet", "voxels")
 DEFAULT = ("sampling", "inference", "training")
 
 

@@ -25,6 +25,7 @@ calls, as training does: the time of the GPU alone.
 
 _TITLES = {
     "sampling": "Polar sampling",
+    "registration": "Registration",
     "inference": "Inference",
     "training": "Training steps",
     "fleet": "Fleets",
@@ -62,6 +63,8 @@ def render(report: Report, figure: Path | None = None) -> str:
         lines += [f"![{alternative}](images/{figure.name})", ""]
     if report.rows:
         lines += [*_table(report.rows), ""]
+    if "accuracy" in report.details:
+        lines += [report.details["accuracy"], ""]
     if any(row.name.endswith("CUDA graph") for row in report.rows):
         lines.append(_CUDA_GRAPHS)
     reasons: dict[str, list[str]] = {}

@@ -93,6 +93,31 @@ def skimage_warp_polar(images: Tensor, origin: Tensor, grid: PolarGrid) -> Work:
     return work
 
 
+def skimage_registration(moving: Tensor, fixed: Tensor) -> Work:
+    """scikit-image's example of registration by log-polar magnitudes of spectra, for the first pair."""
+    filters, transform, registration = (
+        need(f"skimage.{part}") for part in ("filters", "transform", "registration")
+    )
+    fft = need("scipy.fft")
+    if moving.device.type != "cpu":
+        raise PeerMissing("it runs on CPUs only")
+    pictures = [images[0, 0].double().numpy() for images in (moving, fixed)]
+
+    def work() -> tuple[float, float]:
+        polar = []
+        for picture in pictures:
+            filtered = filters.difference_of_gaussians(picture, 5, 20)
+            spectrum = np.abs(fft.fftshift(fft.fft2(filtered * filters.window("hann", picture.shape))))
+            radius = picture.shape[0] // 8
+            options = {"radius": radius, "output_shape": picture.shape, "scaling": "log", "order": 0}
+            polar.append(transform.warp_polar(spectrum, **options)[: picture.shape[0] // 2])
+        shift = registration.phase_cross_correlation(*polar, upsample_factor=10, normalization=None)[0]
+        rows, columns = pictures[0].shape
+        return 360 / rows * shift[0], float(np.exp(shift[1] * np.log(radius) / columns))
+
+    return work
+
+
 def _on_cpu(images: Tensor, origin: Tensor) -> tuple[NDArray[np.float32], list[list[float]]]:
     """Returns images of one channel (N, H, W) and their origins in pixels."""
     if images.device.type != "cpu":

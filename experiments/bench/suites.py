@@ -18,7 +18,7 @@ from ptn.config import override
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.store import MissingDataError
 from ptn.errors import InputError
-from ptn.geometry import PolarGrid, Similarity, polar_sample, similarity_warp
+from ptn.geometry import PolarGrid, Similarity, polar_sample, register, similarity_warp
 from ptn.models import Model, OnnxModel, create_model, export, for_inference
 from ptn.training import Run, RunData
 from ptn.training.fleet import train_fleet
@@ -26,7 +26,16 @@ from ptn.training.step import epoch_order
 from ptn.training.trainer import build_model, prepare_device
 
 from ..recipes import find_recipe
-from .peers import Sampler, grid_sample, kornia_remap, need, opencv_remap, skimage_warp_polar
+from ..registration import errors, make_pairs
+from .peers import (
+    Sampler,
+    grid_sample,
+    kornia_remap,
+    need,
+    opencv_remap,
+    skimage_registration,
+    skimage_warp_polar,
+)
 from .report import Bench, PeerMissing, Peers
 from .timing import Timing, Work, busy_processes, summarize, time_together
 
@@ -114,6 +123,30 @@ def make_inputs(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor, Pol
 def _title(shape: Shape) -> str:
     count, channels, size = shape
     return f"polar_sample {count}×{channels}×{size}×{size}"
+
+
+def registration(bench: Bench, *, sizes: Sequence[int] = (256, 512), count: int = 64, tested: int = 600) -> None:
+    """Times `ptn.register` per pair of photographs, in a batch, beside scikit-image's example for one pair.
+
+    The example, "Using Polar and Log-Polar Transformations for Registration", finds rotation and scale only.
+    """
+    for size in sizes:
+        moving, fixed, _ = make_pairs(count, size)
+        moving, fixed = moving.to(bench.device), fixed.to(bench.device)
+        peers = {"scikit-image's example": partial(skimage_registration, moving, fixed)}
+        contenders = {"": partial(register, moving, fixed)} | bench.present("register", peers)
+        times = time_together(contenders)
+        low, high = times[""].quartiles
+        times[""] = Timing(times[""].ms / count, (low / count, high / count), times[""].rounds)
+        bench.add(f"register, a pair of {size}×{size}, {count} at once", times)
+    moving, fixed, truth = make_pairs(tested)
+    rotation, scale, shift = errors(register(moving.to(bench.device), fixed.to(bench.device)), truth)
+    right = int(((rotation < 1) & (scale < 2) & (shift < 2)).sum())
+    bench.details["accuracy"] = (
+        f"Of {tested} pairs of 256×256 pixels with any rotation, scales from 1/2 to 2 and shifts up to a quarter "
+        f"of the width, {right} ({100 * right / tested:.1f}%) are within 1°, 2% and 2 px of the truth. Median "
+        f"errors: {rotation.median():.3f}°, {scale.median():.2f}%, {shift.median():.2f} px."
+    )
 
 
 def inference(bench: Bench, *, sizes: Sequence[int] = (28, 96), batches: Sequence[int] = (256, 1)) -> None:

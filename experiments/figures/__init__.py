@@ -19,7 +19,7 @@ from ptn.figures import draw_log_polar, paper
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
 
-from . import architecture, curves, cylinder, moving, responses, sim2mnist, svhn
+from . import architecture, curves, cylinder, moving, responses, sim2mnist, svhn, unwrapping
 
 
 def _digit(label: int) -> Tensor:
@@ -109,6 +109,9 @@ FIGURES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rotsvhn": ("webp", _rotsvhn),
     "angles": ("webp", _angles),
     "origins": ("webp", _origins),
+    "grids": ("webp", unwrapping.draw_grids),
+    "registration": ("webp", unwrapping.draw_registration),
+    "segmentation": ("webp", unwrapping.draw_segmentation),
 }
 
 

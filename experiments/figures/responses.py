@@ -104,7 +104,7 @@ def respond_everywhere(digit: Tensor, kernel: Filter, pose: Similarity = POSE) -
     images = torch.stack((_on_canvas(digit), _on_canvas(digit, pose)))[:, None]
     grid = PolarGrid(SIZE, SIZE)
     polar = polar_sample(images, torch.zeros(2, 2, dtype=torch.float64), grid, mode="bicubic")
-    log_range = math.log(grid.outer_radius((SIZE, SIZE)) / grid.r_min_px)
+    log_range = math.log(grid.outer_radius((SIZE, SIZE)) / grid.inner_radius)
     weights = _in_polar_image(kernel, log_range)
     rows, columns = (side // 2 for side in weights.shape)
     # The image is black beyond the outermost circle, so zero padding is exact there, but not at the innermost one.

@@ -69,7 +69,7 @@ def transform(model: PolarNetwork, digits: Tensor) -> Transformed:
     images = similarity_warp(digits.repeat_interleave(ways, dim=0)[:, None], pose, size=(height, width))
     explanation: Any = model.explain(images)
     grid: Any = model.transformer.grid
-    log_range = math.log(grid.outer_radius((height, width)) / grid.r_min_px)
+    log_range = math.log(grid.outer_radius((height, width)) / grid.inner_radius)
     fractions = torch.tensor(
         [(each.rotation / (2 * math.pi), math.log(each.scale) / log_range) for each in TRANSFORMS.values()],
         dtype=torch.float64,

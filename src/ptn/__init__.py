@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from .evaluation.predict import predict
     from .geometry import (
         PolarGrid,
+        Registration,
         Similarity,
         cylindrical_sample,
         measure_shift,
         polar_sample,
         polar_unsample,
+        register,
         similarity_warp,
         wrap_pad,
     )
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     )
     from .models.export import export
     from .models.polarize import polarize
+    from .models.segmenter import PolarSegmenter
     from .training import Recipe, fit
 
 __version__ = "0.2.0"
@@ -58,8 +61,10 @@ __all__ = [
     "OnnxModel",
     "OriginPredictor",
     "PolarGrid",
+    "PolarSegmenter",
     "PolarTransformer",
     "Recipe",
+    "Registration",
     "Similarity",
     "SpatialTransformer",
     "WrapConv2d",
@@ -86,6 +91,7 @@ __all__ = [
     "polarize",
     "predict",
     "push_to_hub",
+    "register",
     "save_pretrained",
     "save_weights",
     "similarity_warp",
@@ -98,11 +104,13 @@ _EXPORTS = {
     "errors": ("InputError",),
     "geometry": (
         "PolarGrid",
+        "Registration",
         "Similarity",
         "cylindrical_sample",
         "measure_shift",
         "polar_sample",
         "polar_unsample",
+        "register",
         "similarity_warp",
         "wrap_pad",
     ),
@@ -119,6 +127,7 @@ _EXPORTS = {
     "models": (
         "Ensemble",
         "OnnxModel",
+        "PolarSegmenter",
         "create_model",
         "export",
         "for_inference",

@@ -221,7 +221,7 @@ def log_polar_shifts(
     images = similarity_warp(copies, pose, size=(size, size), mode="bicubic").clamp(0, 1)
     grid = PolarGrid(size, size)
     polar = polar_sample(images, torch.zeros(len(amounts), 2, dtype=torch.float64), grid)
-    columns_per_log = size / math.log(grid.outer_radius((size, size)) / grid.r_min_px)
+    columns_per_log = size / math.log(grid.outer_radius((size, size)) / grid.inner_radius)
     shifts = []
     measured = measure_shift(polar[:1].expand_as(polar), polar).tolist()
     for amount, (rows, columns) in zip(amounts, measured, strict=True):

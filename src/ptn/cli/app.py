@@ -49,7 +49,7 @@ def _root(
 
 for command in (
     *(train.quickstart, train.train, evaluate.evaluate, evaluate.predict, evaluate.audit),
-    *(models.export, data.polar, models.models, models.demo),
+    *(models.export, data.polar, data.register, models.models, models.demo),
 ):
     app.command()(command)
 app.add_typer(data.group, name="data")

@@ -1,5 +1,6 @@
-"""`ptn data` and `ptn polar`."""
+"""`ptn data`, `ptn polar` and `ptn register`."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -10,7 +11,7 @@ from .options import JsonOption, load_split, print_json, print_table, show
 
 if TYPE_CHECKING:
     from ..data import DatasetInfo
-    from ..geometry import Law, Mode
+    from ..geometry import Mode
 
 group = typer.Typer(help="List, download, check and show data sets; write example folders.", no_args_is_help=True)
 
@@ -152,8 +153,18 @@ def polar(
     angles: Annotated[int | None, typer.Option(min=1, help="Rows; by default the image's.")] = None,
     radii: Annotated[int | None, typer.Option(min=1, help="Columns; by default the image's.")] = None,
     law: Annotated[str, typer.Option(help="Spacing of the radii: log or linear.")] = "log",
-    r_min_px: Annotated[float, typer.Option(help="Radius of the first column (log).")] = 1.0,
+    r_min_px: Annotated[
+        float | None, typer.Option(help="Radius of the first column; by default 1 (log) or 0 (linear).")
+    ] = None,
     r_max_px: Annotated[float | None, typer.Option(help="Largest radius; by default half the diagonal.")] = None,
+    start_deg: Annotated[float, typer.Option(help="Angle of the first row in degrees.")] = 0.0,
+    sweep_deg: Annotated[float, typer.Option(help="Angle that the rows cover in degrees.")] = 360.0,
+    aspect: Annotated[float, typer.Option(help="Ratio of the axes of an ellipse.")] = 1.0,
+    tilt_deg: Annotated[float, typer.Option(help="Direction of the first axis in degrees.")] = 0.0,
+    outer_px: Annotated[str, typer.Option(help="x,y of the outer circle's center from the origin in px.")] = "0,0",
+    antialias: Annotated[
+        bool, typer.Option("--antialias", help="Average over the area that a polar pixel covers.")
+    ] = False,
     mode: Annotated[str, typer.Option(help="bilinear, bicubic or nearest.")] = "bilinear",
 ) -> None:
     """Write the log-polar image of each image as NAME.polar.png, or with --inverse NAME.back.png.
@@ -163,29 +174,66 @@ def polar(
     from ..data.images import from_polar, to_polar
 
     if inverse:
-        if (origin, angles, radii, r_max_px, law, r_min_px) != (None, None, None, None, "log", 1.0):
+        given = (origin, angles, radii, r_min_px, r_max_px, law, start_deg, sweep_deg, aspect, tilt_deg, outer_px)
+        if given != (None, None, None, None, None, "log", 0.0, 360.0, 1.0, 0.0, "0,0") or antialias:
             raise InputError("--inverse takes origin and grid from the polar images: omit these options")
         written = from_polar(images, output, mode=cast("Mode", mode))
     else:
         written = to_polar(
             images,
             output,
-            origin=_parse_origin(origin or "0,0"),
+            origin=_parse_pair("--origin", origin or "0,0", 1.0),
             angles=angles,
             radii=radii,
-            law=cast("Law", law),
+            law=law,
             r_min_px=r_min_px,
             r_max_px=r_max_px,
+            start=math.radians(start_deg),
+            sweep=math.radians(sweep_deg),
+            aspect=aspect,
+            tilt=math.radians(tilt_deg),
+            outer_px=_parse_pair("--outer-px", outer_px, math.inf),
             mode=cast("Mode", mode),
+            antialias=antialias,
         )
     show(*written, sep="\n")
 
 
-def _parse_origin(text: str) -> tuple[float, float]:
+def register(
+    moving: Annotated[Path, typer.Argument(help="The image to align.")],
+    fixed: Annotated[Path, typer.Argument(help="The image to align it with.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="PNG of both: FIXED in green, MOVING warped in magenta.")
+    ],
+    warped: Annotated[Path | None, typer.Option(help="PNG of MOVING warped to the frame of FIXED.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the rotation, scale and shift that carry one image onto another, and write an overlay.
+
+    The rotation is in degrees, clockwise on the screen; the shift in pixels, about the middles of the images. A
+    confidence below 0.5, of a maximum of 1, means that they probably do not match.
+    """
+    from ..data.images import register_files
+
+    result = register_files(moving, fixed, output, warped)
+    pose, confidence = result.pose, float(result.confidence)
+    x, y = result.pose.shift_px[0].tolist()  # type: ignore[union-attr]
+    rotation_deg, scale = math.degrees(pose.rotation), float(pose.scale)
+    if as_json:
+        print_json({"rotation_deg": rotation_deg, "scale": scale, "shift_px": [x, y], "confidence": confidence})
+        return
+    print(
+        f"rotation {rotation_deg:.2f}°, scale {scale:.4f}, shift {x:.2f}, {y:.2f} px, confidence {confidence:.2f}"
+    )
+    show(*(path for path in (output, warped) if path is not None), sep="\n")
+
+
+def _parse_pair(option: str, text: str, limit: float) -> tuple[float, float]:
     try:
         x, y = (float(part) for part in text.split(","))
     except ValueError:
         x = y = float("nan")
-    if not (-1 <= x <= 1 and -1 <= y <= 1):
-        raise InputError(f"--origin must be x,y in [-1, 1], such as 0.1,-0.2; got {text!r}")
+    if not (abs(x) <= limit and abs(y) <= limit):
+        within = "" if limit == math.inf else f" in [-{limit:g}, {limit:g}]"
+        raise InputError(f"{option} must be x,y{within}, such as 0.1,-0.2; got {text!r}")
     return x, y

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,17 @@ from torch import Tensor
 from ..config import build, check
 from ..errors import InputError, nothing_at
 from ..files import atomic_path, parse_json, real_path
-from ..geometry import MAX_PIXELS, Law, Mode, PolarGrid, check_options, polar_sample, polar_unsample
+from ..geometry import (
+    MAX_PIXELS,
+    Mode,
+    PolarGrid,
+    Registration,
+    check_options,
+    polar_sample,
+    polar_unsample,
+    register,
+    similarity_warp,
+)
 from .dataset import Dataset, VoxelDataset
 from .store import reading
 
@@ -156,15 +166,16 @@ def to_polar(
     origin: tuple[float, float] = (0.0, 0.0),
     angles: int | None = None,
     radii: int | None = None,
-    law: Law = "log",
-    r_min_px: float = 1.0,
-    r_max_px: float | None = None,
     mode: Mode = "bilinear",
+    antialias: bool = False,
+    **options: Any,
 ) -> list[Path]:
     """Write NAME.polar.png into `folder` for each image file, and return the paths.
 
     Args:
         angles, radii: height and width of the polar image, by default those of the image.
+        antialias: as in `polar_sample`.
+        options: other fields of `PolarGrid`.
     """
     check_options(mode, "zeros")
     targets = _targets(paths, folder, f"{_POLAR_SUFFIX}.png")
@@ -172,9 +183,9 @@ def to_polar(
         image, _ = read_image(path)
         height, width = image.shape[1:]
         rows, columns = (height if angles is None else angles), (width if radii is None else radii)
-        grid = PolarGrid(rows, columns, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
+        grid = PolarGrid(rows, columns, **options)
         info = _PolarInfo(origin, (height, width), grid)
-        polar = polar_sample(image[None], torch.tensor([origin]), grid, mode=mode)[0]
+        polar = polar_sample(image[None], torch.tensor([origin]), grid, antialias=antialias, mode=mode)[0]
         write_png(polar, target, {_POLAR_KEY: json.dumps(asdict(info))})
     return targets
 
@@ -192,6 +203,20 @@ def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") 
             image = polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0]
         write_png(image, target)
     return targets
+
+
+def register_files(moving: Path, fixed: Path, overlay: Path, warped: Path | None = None) -> Registration:
+    """Register two image files; write an overlay, `fixed` in green and `moving` in magenta, and `moving` warped."""
+    targets = [overlay] if warped is None else [overlay, warped]
+    if len({*map(real_path, (moving, fixed, *targets))}) < 2 + len(targets):
+        raise InputError("the images and the files to write must all be different files")
+    picture, other = read_image(moving)[0], _reduce_channels(read_image(fixed)[0], 1)
+    result = register(_reduce_channels(picture, 1)[None], other[None])
+    ours = result.warped[0]
+    write_png(torch.cat((ours, other, ours)), overlay)
+    if warped is not None:
+        write_png(similarity_warp(picture[None], result.pose, size=(other.shape[1], other.shape[2]))[0], warped)
+    return result
 
 
 def _targets(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:

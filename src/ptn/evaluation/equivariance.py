@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..geometry import Mode, PolarGrid, Similarity, interpolate, similarity_warp, wrap_angle
+from ..geometry import GridPose, Mode, PolarGrid, Similarity, interpolate, similarity_warp, wrap_angle
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
 from ..models import inferring
 from .classify import plane_size
@@ -165,6 +165,8 @@ def _relate(name: str, output: Tensor, modules: Iterable[nn.Module]) -> _Layer:
     if transformer is None:
         return _Layer(name, shape, "image")
     polar = transformer.polar if isinstance(transformer, CylindricalTransformer) else transformer
+    if not (polar.grid.wraps and polar.grid.is_circular(GridPose())):
+        raise InputError(f"equivariance needs a polar grid of full circles around the origin; got {polar.grid}")
     return _Layer(name, shape, "polar", polar.grid)
 
 

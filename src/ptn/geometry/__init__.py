@@ -1,6 +1,7 @@
 """Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
-from .grid import MAX_PIXELS, Law, PolarGrid, check_grid, disc_frame, origin_px
+from .grid import MAX_PIXELS, GridPose, Law, PolarGrid, check_grid, disc_frame, origin_px
+from .registration import Registration, register
 from .sample import (
     MODES,
     PADDING_MODES,
@@ -23,10 +24,12 @@ __all__ = [
     "MAX_PIXELS",
     "MODES",
     "PADDING_MODES",
+    "GridPose",
     "Law",
     "Mode",
     "PaddingMode",
     "PolarGrid",
+    "Registration",
     "Similarity",
     "check_grid",
     "check_images",
@@ -41,6 +44,7 @@ __all__ = [
     "origin_px",
     "polar_sample",
     "polar_unsample",
+    "register",
     "similarity_warp",
     "wrap_angle",
     "wrap_pad",

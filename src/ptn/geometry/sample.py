@@ -16,12 +16,14 @@ from torch.autograd.function import once_differentiable
 from ..errors import InputError, InputTypeError, check_choice
 from .grid import (
     MAX_PIXELS,
+    GridPose,
     PolarGrid,
     cached_points,
     check_grid,
     check_number,
+    check_pair,
+    finer_grids,
     origin_px,
-    reduce_angle,
     relative_points,
 )
 from .wrap import wrap_pad
@@ -52,14 +54,19 @@ def polar_sample(
     *,
     phase: Tensor | float = 0.0,
     dilation: Tensor | float = 1.0,
+    aspect: Tensor | float | None = None,
+    tilt: Tensor | float | None = None,
+    outer_px: Tensor | tuple[float, float] | None = None,
+    antialias: bool = False,
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
     backend: Backend = "auto",
 ) -> Tensor:
     """Return the polar image of each image around its origin: (N, C, H, W) -> (N, C, angles, radii).
 
-    The value at (y, x) is the image at origin + radius(x)·(cos 2πy/H, sin 2πy/H); see `PolarGrid`.
-    Differentiable in `images`, `origin`, `phase` and `dilation`.
+    The value at (y, x) is the image at origin + radius(x)·(cos 2πy/H, sin 2πy/H); see `PolarGrid`, also for
+    sectors, ellipses and circles with different centres. Differentiable in `images`, `origin`, `phase`, `dilation`,
+    `aspect`, `tilt` and `outer_px`.
 
     Convention: `origin` (N, 2) is (x, y) in [-1, 1] with pixel centres at (2i+1)/n - 1, as in
     `torch.nn.functional.grid_sample(align_corners=False)`; (0, 0) is the middle of the image.
@@ -72,6 +79,10 @@ def polar_sample(
             origin, without a second interpolation.
         dilation: factor on every radius; a number or (N,). Equals shrinking the image by `dilation` about its
             origin, without a second interpolation.
+        aspect: replaces that of the grid, as `tilt` and `outer_px` do: a number or (N,), a pair or (N, 2). An
+            ellipse stays where it is if `phase` changes.
+        antialias: average the image over the area of each polar pixel, in samples at most one pixel apart, instead
+            of reading one point. Otherwise detail at large radii is skipped if a polar pixel covers several pixels.
         padding_mode: values outside the image: "zeros", or the nearest pixel of the "border".
         backend: "torch", "triton", or "auto", the faster one (see `uses_triton`). On a GPU the gradient to the
             images is not deterministic; that to the origin is, with Triton.
@@ -81,6 +92,7 @@ def polar_sample(
             images in [0, 255].
     """
     plain = type(images) is Tensor is type(origin) and type(phase) is float is type(dilation) and images.is_cuda
+    plain = plain and aspect is None and tilt is None and outer_px is None and not antialias
     if plain and not torch.compiler.is_compiling() and not _transforms_active():
         device = images.get_device()
         points, mode_number, padding_number = _checked_call(
@@ -91,7 +103,8 @@ def polar_sample(
             points = points + origin.view(-1, 1, 1, 2)
             return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
-    return _sample(images, origin, grid, phase, dilation, mode, padding_mode, backend)
+    pose = GridPose(phase, dilation, aspect, tilt, outer_px)
+    return _sample(images, origin, grid, pose, mode, padding_mode, backend, antialias)
 
 
 def cylindrical_sample(
@@ -111,7 +124,7 @@ def cylindrical_sample(
     of `polar_sample` for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    return _sample(volumes, axis_xy, grid, phase, dilation, mode, padding_mode, backend)
+    return _sample(volumes, axis_xy, grid, GridPose(phase, dilation), mode, padding_mode, backend)
 
 
 def polar_unsample(
@@ -120,18 +133,28 @@ def polar_unsample(
     grid: PolarGrid,
     size: tuple[int, int],
     *,
+    aspect: Tensor | float | None = None,
+    tilt: Tensor | float | None = None,
+    outer_px: Tensor | tuple[float, float] | None = None,
     mode: Mode = "bilinear",
-    fill: float = 0.0,
+    fill: float | None = 0.0,
 ) -> Tensor:
     """Return the image whose polar image is `polar`: (N, C, angles, radii) -> (N, C, H, W), with `size` = (H, W).
 
-    The inverse of `polar_sample` up to interpolation. Rows are interpolated across the angular seam. Inside r_min
-    the value blends towards the mean of the innermost circle; outside r_max it is `fill`.
+    The inverse of `polar_sample` up to interpolation. Rows of a full circle are interpolated across the angular
+    seam. Inside r_min the value blends towards the mean of the innermost circle with the log law, and is `fill`
+    with the linear one; outside r_max and outside a sector it is `fill`.
+
+    Args:
+        aspect, tilt, outer_px: as in `polar_sample`.
+        fill: value outside the grid; None repeats the nearest row or column.
     """
     check_images(polar, "(N, C, angles, radii)")
     check_options(mode, "border")
     check_grid(grid)
     _check_origin(origin, polar)
+    pose = GridPose(aspect=aspect, tilt=tilt, outer_px=outer_px)
+    _check_pose(pose, polar.shape[0])
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
@@ -143,24 +166,55 @@ def polar_unsample(
     center = origin_px(origin.to(dtype), size)
     dx = x[None, None, :] - center[:, 0, None, None]
     dy = y[None, :, None] - center[:, 1, None, None]
+    first, r_min, r_max = grid.start, grid.inner_radius, grid.outer_radius(size)
+    if not grid.is_circular(pose):
+        first = 0.0
+        dx, dy = _to_circles(dx, dy, grid.frame(size, pose, dtype, polar.device), r_min)
     squared = dx.square() + dy.square()
     # the angle at the origin is undefined and its gradient would be NaN: use that of a point beside it
     at_origin = squared == 0
     radius = torch.where(at_origin, torch.ones_like(squared), squared).sqrt()
-    angle = torch.atan2(dy, torch.where(at_origin, torch.ones_like(dx), dx)) % (2 * math.pi)
-    row = angle * (grid.angles / (2 * math.pi))
+    angle = torch.atan2(dy, torch.where(at_origin, torch.ones_like(dx), dx))
+    row = ((angle - first if first else angle) % (2 * math.pi)) * (grid.angles / grid.sweep)
     column = grid.column_at(radius, size)
     if grid.law == "log":
-        column = torch.where(radius < grid.r_min_px, radius / grid.r_min_px - 1, column)
+        column = torch.where(radius < r_min, radius / r_min - 1, column)
     column = torch.where(at_origin, torch.full_like(column, -1.0 if grid.law == "log" else 0.0), column)
 
+    outside = squared > r_max**2
     margin = 2  # the reach of the bicubic kernel
-    middle = polar[..., :1].mean(dim=-2, keepdim=True).expand(-1, -1, grid.angles, margin)
-    padded = wrap_pad(torch.cat((middle, polar), dim=-1), (margin, 0))
+    middle = polar[..., :1]
+    if grid.law == "linear" and r_min > 0:
+        outside = outside | (squared < r_min**2)
+    else:
+        middle = middle.mean(dim=-2, keepdim=True)
+    padded = torch.cat((middle.expand(-1, -1, grid.angles, margin), polar), dim=-1)
+    if grid.wraps:
+        padded, row = wrap_pad(padded, (margin, 0)), row + margin
+    else:
+        outside = outside | (row >= grid.angles)
+        turn = 2 * math.pi * grid.angles / grid.sweep
+        row = torch.where(row > (grid.angles - 1 + turn) / 2, row - turn, row)  # nearer to the first row
     column = column.clamp(max=grid.radii - 1)
-    images = interpolate(padded, column + margin, row + margin, mode=mode, padding_mode="border")
-    outside = (squared > grid.outer_radius(size) ** 2)[:, None]
-    return nan_where_not_finite(torch.where(outside, fill, images), origin)
+    images = interpolate(padded, column + margin, row, mode=mode, padding_mode="border")
+    if fill is not None:
+        images = torch.where(outside[:, None], fill, images)
+    return nan_where_not_finite(images, origin, *pose_tensors(pose, polar.shape[0]))
+
+
+def _to_circles(dx: Tensor, dy: Tensor, frame: Tensor, r_min: float) -> tuple[Tensor, Tensor]:
+    """Return radius·(cos t, sin t) of points (dx, dy) from the origin, each (N, H, W); see `PolarGrid.frame`."""
+    a, b, m, c, d, n = (entry.reshape(-1, 1, 1) for entry in frame.flatten(-2).unbind(dim=-1))
+    dx, dy = dx + r_min * m, dy + r_min * n
+    determinant = a * d - b * c
+    x, y = (d * dx - b * dy) / determinant, (a * dy - c * dx) / determinant
+    kx, ky = (d * m - b * n) / determinant, (a * n - c * m) / determinant
+    # x, y = radius·(u + k) with a unit vector u: a quadratic equation for the radius
+    rest, dot = 1 - kx**2 - ky**2, kx * x + ky * y
+    square = dot**2 + rest * (x**2 + y**2)
+    root = torch.where(square == 0, 0.0, torch.where(square == 0, 1.0, square).sqrt())
+    radius = (root - dot) / rest
+    return x - radius * kx, y - radius * ky
 
 
 def interpolate(images: Tensor, x_px: Tensor, y_px: Tensor, *, mode: Mode, padding_mode: PaddingMode) -> Tensor:
@@ -185,21 +239,23 @@ def _sample(
     images: Tensor,
     origin: Tensor,
     grid: PolarGrid,
-    phase: Tensor | float,
-    dilation: Tensor | float,
+    pose: GridPose,
     mode: Mode,
     padding_mode: PaddingMode,
     backend: Backend,
+    antialias: bool = False,
 ) -> Tensor:
-    _check_call(images, origin, grid, phase, dilation, mode, padding_mode)
+    _check_call(images, origin, grid, pose, mode, padding_mode)
+    if antialias:
+        return _sample_areas(images, origin, grid, pose, mode, padding_mode, backend)
     if uses_triton(backend, images, (grid.angles, grid.radii), _eager_minimum(images, origin)):
         from . import triton_ops
 
-        return triton_ops.polar_sample(images, origin, grid, reduce_angle(phase), dilation, mode, padding_mode)
+        return triton_ops.polar_sample(images, origin, grid, pose, mode, padding_mode)
     if images.dim() == 5:
-        polar = _sample_torch(fold_slices(images), origin, grid, phase, dilation, mode, padding_mode)
+        polar = _sample_torch(fold_slices(images), origin, grid, pose, mode, padding_mode)
         return polar.unflatten(1, (images.shape[1], -1)).permute(0, 1, 3, 4, 2)
-    return _sample_torch(images, origin, grid, phase, dilation, mode, padding_mode)
+    return _sample_torch(images, origin, grid, pose, mode, padding_mode)
 
 
 def _eager_minimum(images: Tensor, origin: Tensor) -> int:
@@ -209,24 +265,25 @@ def _eager_minimum(images: Tensor, origin: Tensor) -> int:
 
 
 def _check_call(
-    images: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    phase: Tensor | float,
-    dilation: Tensor | float,
-    mode: str,
-    padding_mode: str,
+    images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, mode: str, padding_mode: str
 ) -> None:
     check_options(mode, padding_mode)
     check_grid(grid)
     _check_origin(origin, images)
     check_range(images)
-    for name, value in (("phase", phase), ("dilation", dilation)):
-        check_number(name, value)
-        if isinstance(value, Tensor) and value.dim() and tuple(value.shape) != (images.shape[0],):
-            raise InputError(
-                f"{name} must be a number or have shape ({images.shape[0]},); got {tuple(value.shape)}"
-            )
+    _check_pose(pose, images.shape[0])
+
+
+def _check_pose(pose: GridPose, count: int) -> None:
+    for name, value in pose._asdict().items():
+        shape = (count, 2) if name == "outer_px" else (count,)
+        if name == "outer_px" and value is not None and not isinstance(value, Tensor):
+            check_pair(name, value)
+        elif value is not None:
+            check_number(name, value)
+            # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
+            if isinstance(value, Tensor) and value.shape != (shape if value.dim() == len(shape) else shape[1:]):
+                raise InputError(f"{name} must be constant or have shape {shape}; got {tuple(value.shape)}")
 
 
 @lru_cache(maxsize=64)
@@ -254,46 +311,76 @@ def _checked_call(
     images = torch.empty(shape, dtype=dtype, device="meta")
     origin = torch.empty(origin_shape, dtype=origin_dtype, device="meta")
     check_images(images)
-    _check_call(images, origin, grid, phase, dilation, mode, padding_mode)
+    pose = GridPose(phase, dilation)
+    _check_call(images, origin, grid, pose, mode, padding_mode)
     check_choice("backend", backend, BACKENDS)
     numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
     values = shape[0] * shape[1] * grid.angles * grid.radii
     if backend == "triton" or values >= _MIN_VALUES or not dtype == origin_dtype == coordinate_dtype(images):
         return None, *numbers
     size = shape[2], shape[3]
-    return cached_points(grid, size, phase, dilation, origin_dtype, torch.device("cuda", device)), *numbers
+    return cached_points(grid, size, pose, origin_dtype, torch.device("cuda", device)), *numbers
 
 
 def _sample_torch(
-    images: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    phase: Tensor | float,
-    dilation: Tensor | float,
-    mode: Mode,
-    padding_mode: PaddingMode,
+    images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, mode: Mode, padding_mode: PaddingMode
 ) -> Tensor:
     dtype, size = coordinate_dtype(images), (images.shape[2], images.shape[3])
     if origin.dtype != dtype:
         origin = origin.to(dtype)
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
-    if eager and not isinstance(phase, Tensor) and not isinstance(dilation, Tensor):
-        points = cached_points(grid, size, phase, dilation, dtype, images.device)
+    if eager and not any(isinstance(value, Tensor) for value in pose):
+        points = cached_points(grid, size, pose, dtype, images.device)
         if images.is_cpu and (length := _chunk_length(images, points)) < len(images):
             polar = _SampleInThreads.apply(  # type: ignore[no-untyped-call]
                 images, origin, points, length, mode, padding_mode
             )
             return nan_where_not_finite(polar, origin)
     else:
-        points = relative_points(grid, size, phase, dilation, dtype, images.device)
+        points = relative_points(grid, size, pose, dtype, images.device)
     if images.is_cuda and _transforms_active():
         # vmap of the backward on a GPU fails if only the points need a gradient: let the images need one too
         images = images + 0 * origin.sum().to(images.dtype)
     polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
-    tensors = [value.expand(images.shape[0]) for value in (phase, dilation) if isinstance(value, Tensor)]
-    return nan_where_not_finite(polar, origin, *tensors)
+    return nan_where_not_finite(polar, origin, *pose_tensors(pose, images.shape[0]))
+
+
+def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
+    """Return the tensors of a pose, each with one entry per image."""
+    tensors = {name: value for name, value in pose._asdict().items() if isinstance(value, Tensor)}
+    return [value.expand(count, *(2,) * (name == "outer_px")) for name, value in tensors.items()]
+
+
+def _sample_areas(
+    images: Tensor,
+    origin: Tensor,
+    grid: PolarGrid,
+    pose: GridPose,
+    mode: Mode,
+    padding_mode: PaddingMode,
+    backend: Backend,
+) -> Tensor:
+    """`_sample` averaged over the areas of the polar pixels, on finer grids."""
+    size = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
+    parts = []
+    for fine, along, across, weights in finer_grids(grid, size, pose):
+        centre, fine_pose = origin, pose
+        if not grid.is_circular(pose):
+            # the centres of the circles lie on the same line, from that of the radius r_min of the finer grid on
+            frame = grid.frame(size, pose, coordinate_dtype(images), images.device)
+            shift = frame[..., 2] * (fine.inner_radius - grid.inner_radius)
+            centre = origin + shift * shift.new_tensor((2 / size[1], 2 / size[0]))
+            share = (fine.outer_radius(size) - fine.inner_radius) / (grid.outer_radius(size) - grid.inner_radius)
+            outer = grid.outer_px if pose.outer_px is None else pose.outer_px
+            outer = outer * share if isinstance(outer, Tensor) else (outer[0] * share, outer[1] * share)
+            fine_pose = pose._replace(outer_px=outer)
+        polar = _sample(images, centre, fine, fine_pose, mode, padding_mode, backend)
+        polar = polar.unflatten(3, (-1, across)).unflatten(2, (-1, along)).mean(dim=3)
+        area = torch.tensor(weights, dtype=polar.dtype, device=polar.device).view(-1, across)
+        parts.append((polar * (area[..., None] if images.dim() == 5 else area)).sum(dim=4))
+    return torch.cat(parts, dim=3)
 
 
 def _grid_sample(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:

@@ -120,7 +120,7 @@ def similarity_warp(
         from . import triton_ops
 
         points = triton_ops.Points("plane", *size, 0.0, 0.0, mode, padding_mode)
-        return triton_ops.sample(images, shift, rotation, scale, *points)
+        return triton_ops.sample(images, shift, rotation, scale, None, *points)
     x = torch.arange(size[1], dtype=scale.dtype, device=images.device) - (size[1] - 1) / 2
     y = torch.arange(size[0], dtype=scale.dtype, device=images.device) - (size[0] - 1) / 2
     x = x[None, None, :] - shift[:, 0, None, None]
@@ -184,8 +184,8 @@ def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:
     peak = correlation.flatten(1).argmax(dim=1)
     row, column = peak // len(shifts), peak % len(shifts)
     sample = torch.arange(len(peak), device=peak.device)
-    rows = row + _parabola(correlation[sample, :, column], row, wraps=True)
-    columns = shifts[column] + _parabola(correlation[sample, row, :], column, wraps=False)
+    rows = row + peak_offset(correlation[sample, :, column], row, wraps=True)
+    columns = shifts[column] + peak_offset(correlation[sample, row, :], column, wraps=False)
     return torch.stack((torch.where(rows > angles / 2, rows - angles, rows), columns), dim=1)
 
 
@@ -201,7 +201,7 @@ def _overlap_energy(images: Tensor, shifts: Tensor) -> Tensor:
     return (total[:, last] - total[:, first])[:, None, :]
 
 
-def _parabola(values: Tensor, index: Tensor, *, wraps: bool) -> Tensor:
+def peak_offset(values: Tensor, index: Tensor, *, wraps: bool) -> Tensor:
     """Return the peak, relative to `index`, of the parabola through three neighbouring values: in (-½, ½)."""
     length = values.shape[1]
     left, right = index - 1, index + 1

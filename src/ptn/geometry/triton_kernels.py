@@ -10,7 +10,8 @@ are loaded before the first of them is stored.
 
 The point of (row, column) is center + size·(u, v):
     - "log", "linear": (u, v) lies at angle(row) + rotation and radius(column); the center is `position`, an origin
-      in [-1, 1], and the size is `scale`;
+      in [-1, 1], and the size is `scale`. With a `matrix` of two rows and three columns, (u, v) is
+      radius(column)·matrix·(cos angle(row), sin angle(row), 1): ellipses, and circles with different centres;
     - "plane": (u, v) is (column, row) relative to the middle of the output shifted by `position` pixels, rotated
       back; the center is the middle of the image and the size is 1 / `scale`.
 """
@@ -39,15 +40,16 @@ class PoseStrides(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Size of the image, number of output rows, ½π/rows, and the constants of the law.
+    """Size of the image, number of output rows, rows of a full turn, ½π/turn_rows, and the constants of the law.
 
-    Row y lies at angle 2πy/rows; column x at radius start·2^(x·step) ("log") or x·step ("linear"). `step_rest` is
-    the rounding error of `step` in float32.
+    Row y lies at angle 2πy/turn_rows; column x at radius start·2^(x·step) ("log") or start + x·step ("linear").
+    `step_rest` is the rounding error of `step` in float32.
     """
 
     height: int
     width: int
     rows: int
+    turn_rows: float
     quarter_step: float
     start: float
     step: float
@@ -76,15 +78,15 @@ class Pose(NamedTuple):
 
 @triton.jit
 def sample_kernel(
-    images, out, position, rotation, scale, image_strides, out_strides, pose_strides, shape, channels,
+    images, out, position, rotation, scale, matrix, image_strides, out_strides, pose_strides, shape, channels,
     LAW: tl.constexpr, MODE: tl.constexpr, TAPS: tl.constexpr, BORDER: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILES_AT_ONCE: tl.constexpr, BLOCKS_AT_ONCE: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr,
 ):  # fmt: skip
     """out = images at the points; NaN for a sample whose pose is not finite."""
     sample, row = _program_rows(shape, 1, TILE_ROWS, TILE_INNER)
-    pose = _pose(position, rotation, scale, pose_strides, sample, shape, LAW)
-    row_u, row_v = _row_terms(row, shape, pose, LAW)
+    pose = _pose(position, rotation, scale, matrix, pose_strides, sample, shape, LAW)
+    row_u, row_v = _row_terms(row, shape, pose, matrix, sample, LAW)
     initial = tl.where(pose.finite, 0.0, float("nan"))
     images += sample.to(tl.int64) * image_strides.sample
     out += sample.to(tl.int64) * out_strides.sample
@@ -125,15 +127,15 @@ def sample_kernel(
 
 @triton.jit
 def image_gradient_kernel(
-    images, grad, position, rotation, scale, image_strides, grad_strides, pose_strides, shape, channels,
+    images, grad, position, rotation, scale, matrix, image_strides, grad_strides, pose_strides, shape, channels,
     LAW: tl.constexpr, MODE: tl.constexpr, TAPS: tl.constexpr, BORDER: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILES_AT_ONCE: tl.constexpr, BLOCKS_AT_ONCE: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr,
 ):  # fmt: skip
     """images += gradient of the images, given `grad`, the gradient of the output of `sample_kernel`."""
     sample, row = _program_rows(shape, 1, TILE_ROWS, TILE_INNER)
-    pose = _pose(position, rotation, scale, pose_strides, sample, shape, LAW)
-    row_u, row_v = _row_terms(row, shape, pose, LAW)
+    pose = _pose(position, rotation, scale, matrix, pose_strides, sample, shape, LAW)
+    row_u, row_v = _row_terms(row, shape, pose, matrix, sample, LAW)
     images += sample.to(tl.int64) * image_strides.sample
     grad += sample.to(tl.int64) * grad_strides.sample
     for first in tl.range(0, COLUMNS, TILE_COLUMNS * TILES_AT_ONCE):
@@ -167,18 +169,19 @@ def image_gradient_kernel(
 
 @triton.jit
 def pose_gradient_kernel(
-    images, grad, position, rotation, scale, sums, image_strides, grad_strides, pose_strides, shape, channels,
+    images, grad, position, rotation, scale, matrix, sums,
+    image_strides, grad_strides, pose_strides, shape, channels,
     LAW: tl.constexpr, MODE: tl.constexpr, TAPS: tl.constexpr, BORDER: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCKS: tl.constexpr, EVEN: tl.constexpr, TILES_AT_ONCE: tl.constexpr, BLOCKS_AT_ONCE: tl.constexpr,
     NUMBERS: tl.constexpr, ROW_TILES: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, TILE_INNER: tl.constexpr,
 ):  # fmt: skip
-    """sums[program] = its part of the gradient of position and, if NUMBERS is 4, of rotation and scale.
+    """sums[program] = its part of the gradient of position, and of rotation and scale (NUMBERS 4) or matrix (8).
 
     A program loops over ROW_TILES tiles, so that one may suffice for a sample.
     """
     sample, first_row = _program_rows(shape, ROW_TILES, TILE_ROWS, TILE_INNER)
-    pose = _pose(position, rotation, scale, pose_strides, sample, shape, LAW)
+    pose = _pose(position, rotation, scale, matrix, pose_strides, sample, shape, LAW)
     images += sample.to(tl.int64) * image_strides.sample
     grad += sample.to(tl.int64) * grad_strides.sample
     if TILE_INNER == 1:
@@ -189,9 +192,15 @@ def pose_gradient_kernel(
     sum_y = zeros
     sum_scale = zeros
     sum_rotation = zeros
+    sum_x_cos = zeros
+    sum_x_sin = zeros
+    sum_x_one = zeros
+    sum_y_cos = zeros
+    sum_y_sin = zeros
+    sum_y_one = zeros
     for row_tile in tl.range(0, ROW_TILES):
         row = first_row + row_tile * TILE_ROWS
-        row_u, row_v = _row_terms(row, shape, pose, LAW)
+        row_u, row_v = _row_terms(row, shape, pose, matrix, sample, LAW)
         for first in tl.range(0, COLUMNS, TILE_COLUMNS * TILES_AT_ONCE):
             for block in tl.range(0, BLOCKS, BLOCKS_AT_ONCE):
                 points = ()
@@ -237,6 +246,16 @@ def pose_gradient_kernel(
                         if NUMBERS == 4:
                             sum_scale += g * (d_x * u + d_y * v)
                             sum_rotation += g * (d_y * u - d_x * v)
+                        if NUMBERS == 8:
+                            cos, sin = _direction(row, shape)
+                            column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
+                            g *= _radius(column.to(tl.float32), shape, LAW)
+                            sum_x_cos += g * d_x * cos
+                            sum_x_sin += g * d_x * sin
+                            sum_x_one += g * d_x
+                            sum_y_cos += g * d_y * cos
+                            sum_y_sin += g * d_y * sin
+                            sum_y_one += g * d_y
 
     sums += (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * NUMBERS
     total_x = tl.sum(sum_x)
@@ -254,6 +273,13 @@ def pose_gradient_kernel(
         else:
             tl.store(sums + 2, pose.size * tl.sum(sum_rotation))
             tl.store(sums + 3, tl.sum(sum_scale))
+    if NUMBERS == 8:
+        tl.store(sums + 2, tl.sum(sum_x_cos))
+        tl.store(sums + 3, tl.sum(sum_x_sin))
+        tl.store(sums + 4, tl.sum(sum_x_one))
+        tl.store(sums + 5, tl.sum(sum_y_cos))
+        tl.store(sums + 6, tl.sum(sum_y_sin))
+        tl.store(sums + 7, tl.sum(sum_y_one))
 
 
 @triton.jit
@@ -319,7 +345,7 @@ def _output_at(
 
 
 @triton.jit
-def _pose(position, rotation, scale, strides, sample, shape, LAW: tl.constexpr):
+def _pose(position, rotation, scale, matrix, strides, sample, shape, LAW: tl.constexpr):
     """The pose of a sample; finite numbers in place of those that are not, so that pointers stay valid."""
     x = tl.load(position + 2 * sample)
     y = tl.load(position + 2 * sample + 1)
@@ -334,6 +360,9 @@ def _pose(position, rotation, scale, strides, sample, shape, LAW: tl.constexpr):
         size = tl.where(finite, size, 1.0)
         if LAW == "plane":
             size = tl.div_rn(1.0, size)
+    if matrix is not None:
+        for entry in tl.static_range(6):
+            finite = finite & (tl.abs(tl.load(matrix + 6 * sample + entry)) < float("inf"))
     x = tl.where(finite, x, 0.0)
     y = tl.where(finite, y, 0.0)
     cos = 1.0
@@ -352,24 +381,34 @@ def _pose(position, rotation, scale, strides, sample, shape, LAW: tl.constexpr):
 
 
 @triton.jit
-def _row_terms(row, shape, pose, LAW: tl.constexpr):
+def _row_terms(row, shape, pose, matrix, sample, LAW: tl.constexpr):
     """Terms common to the points of a row: their direction, or their part of (u, v)."""
     if LAW == "plane":
         offset = row.to(tl.float32) - (shape.rows - 1) * 0.5 - pose.shift_y
         return pose.sin * offset, pose.cos * offset
     else:
         cos, sin = _direction(row, shape)
+        if matrix is not None:
+            matrix += 6 * sample
+            u = _entry(matrix, 0, pose) * cos + _entry(matrix, 1, pose) * sin + _entry(matrix, 2, pose)
+            v = _entry(matrix, 3, pose) * cos + _entry(matrix, 4, pose) * sin + _entry(matrix, 5, pose)
+            return u, v
         return cos * pose.cos - sin * pose.sin, sin * pose.cos + cos * pose.sin
 
 
 @triton.jit
+def _entry(matrix, INDEX: tl.constexpr, pose):
+    return tl.where(pose.finite, tl.load(matrix + INDEX), 0.0)
+
+
+@triton.jit
 def _direction(row, shape):
-    """cos and sin of 2π·row/rows, accurate to about one ulp and exact for quarter rotations.
+    """cos and sin of 2π·row/turn_rows, accurate to about one ulp and exact for quarter rotations.
 
     The angle from the nearest quarter rotation is at most π/4, where a few terms of the series suffice.
     """
     quarters = (row.to(tl.float32) * (shape.quarter_step * (8 / 3.141592653589793)) + 0.5).to(tl.int32)
-    angle = (4 * row - quarters * shape.rows).to(tl.float32) * shape.quarter_step
+    angle = ((4 * row).to(tl.float32) - quarters.to(tl.float32) * shape.turn_rows) * shape.quarter_step
     square = angle * angle
     cos = 1 + square * (-1 / 2 + square * (1 / 24 + square * (-1 / 720 + square * (1 / 40320))))
     sin = angle + angle * square * (-1 / 6 + square * (1 / 120 + square * (-1 / 5040 + square * (1 / 362880))))
@@ -396,7 +435,7 @@ def _point(row_u, row_v, column, shape, pose, COLUMNS: tl.constexpr, LAW: tl.con
 def _radius(column, shape, LAW: tl.constexpr):
     power = column * shape.step
     if LAW == "linear":
-        return power
+        return shape.start + power
     else:  # correct the rounding error of the power to first order
         rest = tl.fma(column, shape.step, -power) + column * shape.step_rest
         radius = shape.start * tl.exp2(power)

@@ -21,7 +21,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch._prims_common import alert_not_deterministic
 
 from . import triton_kernels
-from .grid import PolarGrid
+from .grid import GridPose, PolarGrid, reduce_angle
 from .sample import Mode, PaddingMode
 from .triton_kernels import Channels, PoseStrides, Shape, Strides
 
@@ -56,27 +56,33 @@ class Points(NamedTuple):
     step: float
     mode: str
     padding_mode: str
+    sweep: float = 2 * math.pi
 
 
 def polar_sample(
     images: Tensor,
     origin: Tensor,
     grid: PolarGrid,
-    phase: Tensor | float,
-    dilation: Tensor | float,
+    pose: GridPose,
     mode: Mode,
     padding_mode: PaddingMode,
 ) -> Tensor:
     """`ptn.polar_sample` of images (N, C, H, W), and `ptn.cylindrical_sample` of volumes (N, C, X, Y, Z)."""
     height, width = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
-    r_max = grid.outer_radius((height, width))
-    if grid.law == "log":
-        start, step = grid.r_min_px, math.log2(r_max / grid.r_min_px) / grid.radii
-    else:
-        start, step = 0.0, r_max / grid.radii
-    points = Points(grid.law, grid.angles, grid.radii, start, step, mode, padding_mode)
-    rotation, scale = _per_sample(phase, 0.0, images), _per_sample(dilation, 1.0, images)
-    return sample(images, origin.float(), rotation, scale, *points)
+    r_max, r_min = grid.outer_radius((height, width)), grid.inner_radius
+    step = math.log2(r_max / r_min) if grid.law == "log" else r_max - r_min
+    points = Points(
+        grid.law, grid.angles, grid.radii, r_min, step / grid.radii, mode, padding_mode, sweep=grid.sweep
+    )
+    origin = origin.float()
+    if grid.is_circular(pose):
+        phase = reduce_angle(pose.phase if grid.start == 0 else pose.phase + grid.start)
+        rotation, scale = _per_sample(phase, 0.0, images), _per_sample(pose.dilation, 1.0, images)
+        return sample(images, origin, rotation, scale, None, *points)
+    frame = grid.frame((height, width), pose, torch.float32, images.device)
+    origin = origin - r_min * frame[..., 2] * frame.new_tensor((2 / width, 2 / height))
+    matrix = frame.expand(images.shape[0], 2, 3).flatten(1)
+    return sample(images, origin, None, None, matrix, *points)
 
 
 def _per_sample(value: Tensor | float, default: float, images: Tensor) -> Tensor | None:
@@ -90,8 +96,11 @@ def _per_sample(value: Tensor | float, default: float, images: Tensor) -> Tensor
 
 # Operators
 
-_POSE = "Tensor position, Tensor? rotation, Tensor? scale"
-_POINTS = "str law, SymInt rows, SymInt columns, float start, float step, str mode, str padding_mode"
+_POSE = "Tensor position, Tensor? rotation, Tensor? scale, Tensor? matrix"
+_POINTS = (
+    "str law, SymInt rows, SymInt columns, float start, float step, str mode, str padding_mode, "
+    f"float sweep={2 * math.pi}"
+)
 
 
 def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], CustomOpDef]:
@@ -104,10 +113,21 @@ def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Cu
 
 
 @_operator("sample", f"Tensor images, {_POSE}")
-def sample(images: Tensor, position: Tensor, rotation: Tensor | None, scale: Tensor | None, *points: Any) -> Tensor:
-    """Sample images at the points of a pose: position (N, 2), rotation (N,), scale (N,); see `triton_kernels`."""
-    out = _empty_output(images, position, rotation, scale, *points)
-    _launch("sample", images, out, (position, rotation, scale), Points(*points), interleaved(images))
+def sample(
+    images: Tensor,
+    position: Tensor,
+    rotation: Tensor | None,
+    scale: Tensor | None,
+    matrix: Tensor | None,
+    *points: Any,
+) -> Tensor:
+    """Sample images at the points of a pose: position (N, 2), rotation (N,) and scale (N,), or matrix (N, 6).
+
+    See `triton_kernels`.
+    """
+    pose = (position, rotation, scale, matrix)
+    out = _empty_output(images, *pose, *points)
+    _launch("sample", images, out, pose, Points(*points), interleaved(images))
     return out
 
 
@@ -117,6 +137,7 @@ def sample_grad_images(
     position: Tensor,
     rotation: Tensor | None,
     scale: Tensor | None,
+    matrix: Tensor | None,
     shape: list[int],
     channels_last: bool,
     *points: Any,
@@ -126,7 +147,7 @@ def sample_grad_images(
     vectors = channels_last or (len(shape) == 4 and shape[1] >= MIN_INTERLEAVED)
     layout = _memory_format(vectors)
     sums = torch.empty(shape, dtype=torch.float32, device=grad.device, memory_format=layout).zero_()
-    _launch("image_gradient", sums, grad, (position, rotation, scale), Points(*points), vectors)
+    _launch("image_gradient", sums, grad, (position, rotation, scale, matrix), Points(*points), vectors)
     if not vectors or channels_last:
         return sums.to(grad.dtype)
     separate = torch.empty(shape, dtype=grad.dtype, device=grad.device)
@@ -142,10 +163,16 @@ def sample_grad_images(
 
 @_operator("sample_grad_pose", f"Tensor grad, Tensor images, {_POSE}")
 def sample_grad_pose(
-    grad: Tensor, images: Tensor, position: Tensor, rotation: Tensor | None, scale: Tensor | None, *points: Any
+    grad: Tensor,
+    images: Tensor,
+    position: Tensor,
+    rotation: Tensor | None,
+    scale: Tensor | None,
+    matrix: Tensor | None,
+    *points: Any,
 ) -> Tensor:
-    """Gradient of position (x, y), rotation and scale: (N, 4), or (N, 2) without rotation and scale."""
-    where, pose = Points(*points), (position, rotation, scale)
+    """Gradient of position (x, y), rotation and scale: (N, 4); with a matrix (N, 8), with neither (N, 2)."""
+    where, pose = Points(*points), (position, rotation, scale, matrix)
     out = _empty_pose(grad, images, *pose)
     if where.mode == "nearest" or not len(images):
         return out.zero_()
@@ -157,7 +184,7 @@ def sample_grad_pose(
 
 
 @sample.register_fake
-def _empty_output(images: Tensor, position: Any, rotation: Any, scale: Any, *points: Any) -> Tensor:
+def _empty_output(images: Tensor, position: Any, rotation: Any, scale: Any, matrix: Any, *points: Any) -> Tensor:
     law, rows, columns, *_ = points
     count, channels = images.shape[:2]
     if images.dim() == 5:
@@ -169,33 +196,41 @@ def _empty_output(images: Tensor, position: Any, rotation: Any, scale: Any, *poi
 
 @sample_grad_images.register_fake
 def _empty_images(grad: Tensor, *arguments: Any) -> Tensor:
-    shape, channels_last = arguments[3:5]
+    shape, channels_last = arguments[4:6]
     return torch.empty(shape, dtype=grad.dtype, device=grad.device, memory_format=_memory_format(channels_last))
 
 
 @sample_grad_pose.register_fake
-def _empty_pose(grad: Tensor, images: Tensor, position: Any, rotation: Any, scale: Any, *points: Any) -> Tensor:
-    numbers = 2 if rotation is None and scale is None else 4
+def _empty_pose(
+    grad: Tensor, images: Tensor, position: Any, rotation: Any, scale: Any, matrix: Any, *points: Any
+) -> Tensor:
+    numbers = _numbers(rotation is not None or scale is not None, matrix is not None)
     return grad.new_empty((images.shape[0], numbers), dtype=torch.float32)
 
 
+def _numbers(moved: bool, mapped: bool) -> int:
+    """Return the numbers of a pose that have a gradient."""
+    return 8 if mapped else 4 if moved else 2
+
+
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    images, position, rotation, scale, *ctx.points = inputs
+    images, position, rotation, scale, matrix, *ctx.points = inputs
     ctx.shape, ctx.channels_last = images.shape, interleaved(images)
-    ctx.save_for_backward(images if any(ctx.needs_input_grad[1:4]) else None, position, rotation, scale)
+    ctx.save_for_backward(images if any(ctx.needs_input_grad[1:5]) else None, position, rotation, scale, matrix)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     images, *pose = ctx.saved_tensors
-    needs_images, needs_position, needs_rotation, needs_scale = ctx.needs_input_grad[:4]
-    gradients: list[Tensor | None] = [None] * 4
+    needs_images, needs_position, needs_rotation, needs_scale, needs_matrix = ctx.needs_input_grad[:5]
+    gradients: list[Tensor | None] = [None] * 5
     if needs_images:
         gradients[0] = sample_grad_images(grad, *pose, ctx.shape, ctx.channels_last, *ctx.points)
-    if needs_position or needs_rotation or needs_scale:
+    if any(ctx.needs_input_grad[1:5]):
         sums = sample_grad_pose(grad, images, *pose, *ctx.points)
         gradients[1] = sums[:, :2] if needs_position else None
         gradients[2] = sums[:, 2] if needs_rotation else None
         gradients[3] = sums[:, 3] if needs_scale else None
+        gradients[4] = sums[:, 2:] if needs_matrix else None
     return *gradients, *(None for _ in ctx.points)
 
 
@@ -214,7 +249,7 @@ def _memory_format(channels_last: bool) -> torch.memory_format:
 # Launches
 
 
-Pose = tuple[Tensor, Tensor | None, Tensor | None]
+Pose = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 # the grid of programs of a kernel, its arguments after the tensors, and its number of warps
 Plan = tuple[tuple[int, int], tuple[Any, ...], int]
 
@@ -226,16 +261,19 @@ def _launch(
     programs, arguments, warps = _plan(name, images, out, pose, points, vectors)
     if 0 in programs:
         return
-    position, rotation, scale = pose
+    position, rotation, scale, matrix = pose
+    matrix = None if matrix is None else matrix.contiguous()
     kernel = getattr(triton_kernels, f"{name}_kernel")
     with torch.cuda.device_of(images):
-        kernel[programs](images, out, position.contiguous(), rotation, scale, *sums, *arguments, num_warps=warps)
+        where = position.contiguous(), rotation, scale, matrix
+        kernel[programs](images, out, *where, *sums, *arguments, num_warps=warps)
 
 
 def _plan(name: str, images: Tensor, out: Tensor, pose: Pose, points: Points, vectors: bool) -> Plan:
-    _, rotation, scale = pose
+    _, rotation, scale, matrix = pose
     pose_strides = (None if rotation is None else rotation.stride(0), None if scale is None else scale.stride(0))
-    return _make_plan(name, images.shape, images.stride(), out.stride(), pose_strides, points, vectors)
+    numbers = _numbers(pose_strides != (None, None), matrix is not None)
+    return _make_plan(name, images.shape, images.stride(), out.stride(), pose_strides, numbers, points, vectors)
 
 
 @lru_cache(maxsize=1024)
@@ -245,12 +283,16 @@ def _make_plan(
     image_strides: tuple[int, ...],
     out_strides: tuple[int, ...],
     pose_strides: tuple[int | None, int | None],
+    numbers: int,
     points: Points,
     vectors: bool,
 ) -> Plan:
     samples, size, channels, image, out = _axes(shape, image_strides, out_strides, points.law == "plane", vectors)
     step_rest = points.step - struct.unpack("f", struct.pack("f", points.step))[0]
-    geometry = Shape(*size, points.rows, 0.5 * math.pi / points.rows, points.start, points.step, step_rest)
+    turn_rows = points.rows if points.sweep == 2 * math.pi else points.rows * (2 * math.pi / points.sweep)
+    geometry = Shape(
+        *size, points.rows, float(turn_rows), 0.5 * math.pi / turn_rows, points.start, points.step, step_rest
+    )
     tile_inner = min(TILE_INNER, triton.next_power_of_2(channels.inner)) if image.inner == 1 else 1
     blocks = channels.outer * triton.cdiv(channels.inner, tile_inner)
 
@@ -272,7 +314,7 @@ def _make_plan(
     constants: list[Any] = [points.law, points.mode, taps, points.padding_mode == "border", points.columns]
     constants += [per_program, even, tiles_at_once, blocks_at_once]
     if to_pose:
-        constants += [2 if pose_strides == (None, None) else 4, row_tiles]
+        constants += [numbers, row_tiles]
     constants += [tile_rows, TILE_COLUMNS, tile_inner]
     rotation_stride, scale_stride = pose_strides
     arguments = (image, out, PoseStrides(rotation_stride or 0, scale_stride or 0), geometry, channels, *constants)

@@ -5,7 +5,7 @@ image. `forward` does both.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,7 @@ class PolarTransformer(nn.Module):
         frame: "disc" adds a channel that is 1 inside the largest disc in the image and 0 outside (see
             `disc_frame`). A network can then use the place and size of centred, size-normalised objects. It is
             no longer invariant to shift and scale.
+        antialias: average over the areas of the polar pixels, as in `polar_sample`.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class PolarTransformer(nn.Module):
         mode: Mode = "bilinear",
         padding_mode: PaddingMode = "zeros",
         frame: Frame | None = None,
+        antialias: bool = False,
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
@@ -84,6 +86,7 @@ class PolarTransformer(nn.Module):
         self.mode: Mode = mode
         self.padding_mode: PaddingMode = padding_mode
         self.frame: Frame | None = frame
+        self.antialias = antialias
 
     def locate(self, images: Tensor) -> Location:
         """Returns the origin of each image, without jitter, and its heatmap."""
@@ -95,7 +98,7 @@ class PolarTransformer(nn.Module):
 
     def sample(self, images: Tensor, origin: Tensor) -> Tensor:
         """Returns the polar image around `origin`."""
-        polar = _sample(polar_sample, self, images, origin)
+        polar = _sample(polar_sample, self, images, origin, antialias=self.antialias)
         if self.frame is None:
             return polar
         frame = disc_frame(origin.to(coordinate_dtype(images)), self.grid, (images.shape[-2], images.shape[-1]))
@@ -118,8 +121,10 @@ class PolarTransformer(nn.Module):
         return f"{self.grid}, origin={origin!r}, mode={self.mode!r}, padding_mode={self.padding_mode!r}{frame}"
 
 
-def _sample(function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor) -> Tensor:
-    samples = function(images, origin, layer.grid, mode=layer.mode, padding_mode=layer.padding_mode)
+def _sample(
+    function: Callable[..., Tensor], layer: PolarTransformer, images: Tensor, origin: Tensor, **options: Any
+) -> Tensor:
+    samples = function(images, origin, layer.grid, mode=layer.mode, padding_mode=layer.padding_mode, **options)
     if origin.is_cuda:  # where eager sampling may read an origin that is not finite as outside the image
         zero_or_nan = (origin - origin).detach().sum(dim=1).to(samples.dtype)
         samples = samples + zero_or_nan.view(-1, *(1,) * (samples.dim() - 1))

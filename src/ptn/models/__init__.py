@@ -15,6 +15,7 @@ from .networks import (
     inferring,
 )
 from .polarize import PolarizedNetwork, polarize
+from .segmenter import PolarSegmenter
 from .zoo import (
     count_parameters,
     create_model,
@@ -35,6 +36,7 @@ __all__ = [
     "OnnxModel",
     "PlainNetwork",
     "PolarNetwork",
+    "PolarSegmenter",
     "PolarizedNetwork",
     "SpatialNetwork",
     "count_parameters",

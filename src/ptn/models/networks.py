@@ -302,7 +302,7 @@ def polar_network(
     origin: Origin,
     angles: int | None = None,
     radii: int | None = None,
-    r_min_px: float = 1.0,
+    r_min_px: float | None = None,
     r_max_px: float | None = None,
     law: Law = "log",
     mode: Mode = "bilinear",

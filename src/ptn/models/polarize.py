@@ -68,7 +68,7 @@ def polarize(
     in_chans: int = 3,
     angles: int | None = None,
     radii: int | None = None,
-    r_min_px: float = 1.0,
+    r_min_px: float | None = None,
     r_max_px: float | None = None,
     law: Law = "log",
     mode: Mode = "bilinear",

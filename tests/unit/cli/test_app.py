@@ -9,7 +9,19 @@ import torch
 
 import ptn
 
-COMMANDS = ("quickstart", "train", "evaluate", "predict", "audit", "export", "polar", "data", "models", "demo")
+COMMANDS = (
+    "quickstart",
+    "train",
+    "evaluate",
+    "predict",
+    "audit",
+    "export",
+    "polar",
+    "register",
+    "data",
+    "models",
+    "demo",
+)
 
 
 def test_help_and_version(ptn_cli):

@@ -1,5 +1,6 @@
-"""`ptn data` and `ptn polar`."""
+"""`ptn data`, `ptn polar` and `ptn register`."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from ptn import PolarGrid, polar_sample
+from ptn import PolarGrid, Similarity, polar_sample, similarity_warp
 from ptn.data import catalog, list_datasets
+from ptn.data.images import read_image, write_png
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +100,39 @@ def test_the_polar_image_of_a_photograph_and_its_inverse(ptn_cli, folder, photog
     assert np.abs(written - expected[0].permute(1, 2, 0).numpy() * 255).max() <= 0.51
     back = ptn_cli("polar", "--inverse", folder / "photo.polar.png", "-o", folder)
     assert back.out.strip() == str(folder / "photo.back.png")
+
+
+def test_the_sector_of_an_ellipse_and_its_inverse(ptn_cli, folder, photographs):
+    pixels = (photographs[0].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    Image.fromarray(pixels).save(folder / "photo.png")
+    shape = ("--start-deg", -30, "--sweep-deg", 120, "--aspect", 0.8, "--tilt-deg", 20, "--outer-px", "4,-3")
+    options = (*shape, "--law", "linear", "--r-min-px", 10, "--r-max-px", 50, "--angles", 200, "--antialias")
+    ptn_cli("polar", folder / "photo.png", "-o", folder, *options)
+    ptn_cli("polar", "--inverse", folder / "photo.polar.png", "-o", folder)
+    with Image.open(folder / "photo.back.png") as picture:
+        back = np.asarray(picture).astype(float)
+    inside = back.max(axis=2) > 0
+    # the ray along +x lies in the sector, the left half does not
+    assert inside[60:62, 95:120].all()
+    assert not inside[:, :60].any()
+    assert np.abs(back - pixels)[inside].mean() < 12
+
+
+def test_register_prints_the_pose_and_writes_an_overlay(ptn_cli, folder, photographs):
+    moving = similarity_warp(photographs[:1], Similarity(-0.3, 1 / 1.2, (5.0, -3.0)))
+    for name, image in (("a", moving), ("b", photographs[:1])):
+        write_png(image[0], folder / f"{name}.png")
+    files = (folder / "a.png", folder / "b.png")
+    options = ("-o", folder / "overlay.png", "--warped", folder / "warped.png")
+    found = ptn_cli("register", *files, *options, "--json").json
+    assert found["rotation_deg"] == pytest.approx(math.degrees(0.3), abs=0.3)
+    assert found["scale"] == pytest.approx(1.2, rel=0.01)
+    assert found["confidence"] > 0.9
+    overlay, warped = (read_image(folder / f"{name}.png")[0] for name in ("overlay", "warped"))
+    middle = (slice(None), slice(40, 80), slice(50, 110))
+    assert (overlay[0] - overlay[1])[middle[1:]].abs().mean() < 0.03
+    assert (warped - photographs[0])[middle].abs().mean() < 0.03
+    same = ptn_cli("register", *files, "-o", folder / "a.png")
+    assert (same.code, "different files" in same.err) == (2, True)
+    text = ptn_cli("register", *files, *options).out
+    assert text.startswith("rotation 17.")

@@ -162,3 +162,9 @@ def test_the_disc_stays_inside_the_rotated_image():
     assert disc(ones, share=0.5).sum() < 0.3 * mask.sum()
     assert all(disc(torch.ones(1, 1, side, side), share=0.1).sum() >= 1 for side in range(1, 5))
     assert torch.equal(disc(torch.ones(1, 1, 12, 14, 6)), disc(torch.ones(1, 1, 14, 12)).T[..., None])
+
+
+def test_a_sector_is_refused():
+    layer = ptn.PolarTransformer(ptn.PolarGrid(8, 8, sweep=3.0))
+    with pytest.raises(ptn.InputError, match="full circles"):
+        ptn.equivariance_error(layer, torch.rand(1, 1, 16, 16))

@@ -25,9 +25,11 @@ def test_the_linear_law_starts_at_the_origin_and_excludes_r_max():
     assert radii.tolist() == pytest.approx([0, 2, 4, 6, 8])
 
 
+@pytest.mark.parametrize("r_min_px", [None, 3.0])
 @pytest.mark.parametrize("law", ["log", "linear"])
-def test_column_at_inverts_radius_at(law):
-    grid = PolarGrid(4, 16, law=law)
+def test_column_at_inverts_radius_at(law, r_min_px):
+    grid = PolarGrid(4, 16, law=law, r_min_px=r_min_px)
+    assert grid.radius_at(torch.zeros(1), (30, 40)).item() == pytest.approx(grid.inner_radius)
     columns = torch.linspace(0.5, 15.5, 31, dtype=torch.float64)
     assert torch.allclose(grid.column_at(grid.radius_at(columns, (30, 40)), (30, 40)), columns)
 
@@ -54,7 +56,15 @@ def test_origin_px_has_pixel_centres_at_integers():
         ((8, 8), {"r_min_px": 0.0}, "r_min_px"),
         ((8, 8), {"r_max_px": math.nan}, "r_max_px"),
         ((8, 8), {"r_max_px": 0.5}, "exceed r_min"),
-        ((8, 8), {"law": "linear", "r_min_px": 2.0}, "radius 0"),
+        ((8, 8), {"law": "linear", "r_min_px": -1.0}, "r_min_px"),
+        ((8, 8), {"law": "linear", "r_min_px": 9.0, "r_max_px": 8.0}, "exceed r_min"),
+        ((8, 8), {"start": math.inf}, "start"),
+        ((8, 8), {"sweep": 0.0}, "sweep"),
+        ((8, 8), {"sweep": 360}, "radians"),
+        ((8, 8), {"aspect": 0.0}, "aspect"),
+        ((8, 8), {"tilt": torch.zeros(())}, "tilt"),
+        ((8, 8), {"outer_px": 3.0}, "outer_px"),
+        ((8, 8), {"outer_px": (5.0, 5.0), "r_max_px": 8.0}, "inside"),
     ],
 )
 def test_bad_grids_are_refused(arguments, options, word):

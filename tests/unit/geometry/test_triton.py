@@ -12,6 +12,7 @@ import torch
 
 from ptn import InputError, PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
 from ptn.geometry import sample as module
+from ptn.geometry.grid import GridPose
 
 pytest.importorskip("triton")
 
@@ -40,6 +41,35 @@ def test_polar_sampling_has_the_values_and_gradients_of_float64(kernels_agree, l
 
     origin = torch.tensor([[0.13, -0.24], [1.21, -0.37]])
     kernels_agree(sample, torch.rand(2, 2, 13, 10), origin, torch.tensor([0.4, -7.0]), torch.tensor([1.3, 0.6]))
+
+
+OTHER_GRIDS = {
+    "sector": PolarGrid(7, 6, start=0.7, sweep=2.1),
+    "annulus": PolarGrid(7, 6, law="linear", r_min_px=2.0, r_max_px=6.0),
+    "ellipse": PolarGrid(7, 6, aspect=0.6, tilt=0.5),
+    "two circles": PolarGrid(7, 6, law="linear", r_min_px=2.0, r_max_px=6.0, outer_px=(1.5, -1.0), sweep=4.0),
+}
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("name", OTHER_GRIDS)
+def test_other_grids_have_the_values_and_gradients_of_float64(kernels_agree, name, antialias):
+    def sample(images, origin, phase, dilation, backend):
+        options = {"phase": phase, "dilation": dilation, "antialias": antialias, "backend": backend}
+        return polar_sample(images, origin, OTHER_GRIDS[name], **options)
+
+    origin = torch.tensor([[0.13, -0.24], [1.21, -0.37]])
+    kernels_agree(sample, torch.rand(2, 2, 13, 10), origin, torch.tensor([0.4, -7.0]), torch.tensor([1.3, 0.6]))
+
+
+@pytest.mark.parametrize("channels", [1, 5, 18])
+def test_ellipses_and_circles_per_image_have_the_values_and_gradients_of_float64(kernels_agree, channels):
+    def sample(images, origin, aspect, tilt, outer_px, backend):
+        options = {"aspect": aspect, "tilt": tilt, "outer_px": outer_px, "backend": backend}
+        return polar_sample(images, origin, PolarGrid(9, 10, r_min_px=2.0), **options)
+
+    shape = torch.tensor([0.7, 1.4]), torch.tensor([0.3, -1.0]), torch.tensor([[0.5, -1.0], [1.0, 0.7]])
+    kernels_agree(sample, LAYOUTS["channels last"](channels), torch.tensor([[0.1, -0.2], [0.3, 0.15]]), *shape)
 
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
@@ -125,29 +155,30 @@ def test_coordinates_are_as_accurate_as_those_of_torch():
     assert error <= torch_error < 1e-5
 
 
-@pytest.mark.parametrize("broken", ["origin", "phase", "dilation"])
+@pytest.mark.parametrize("broken", ["origin", "phase", "dilation", "aspect"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "border"])
 def test_a_non_finite_pose_gives_nan_and_zero_gradients_for_its_image_only(broken, padding_mode):
     pose = {"origin": random(2, 2) * 0.2, "phase": random(2), "dilation": random(2) + 0.5}
+    if broken == "aspect":
+        pose["aspect"] = random(2) + 0.5
     pose[broken][1] = math.inf if broken == "dilation" else math.nan
     inputs = [random(2, 1, 9, 9).requires_grad_(), *(value.requires_grad_() for value in pose.values())]
 
     def sample(backend):
-        images, origin, phase, dilation = inputs
-        options = {"phase": phase, "dilation": dilation, "padding_mode": padding_mode}
-        return polar_sample(images, origin, GRID, **options, backend=backend)
+        options = dict(zip(pose, inputs[1:], strict=True), padding_mode=padding_mode, backend=backend)
+        return polar_sample(inputs[0], grid=GRID, **options)
 
     polar, expected = sample("triton"), sample("torch")
     assert torch.isnan(polar[1]).all()
     assert torch.allclose(polar[0], expected[0], atol=1e-5)
     for ours, torchs in zip(*(torch.autograd.grad(p.sum(), inputs) for p in (polar, expected)), strict=True):
         assert torch.allclose(ours[0], torchs[0], atol=1e-4)
-        assert (ours[1] == 0).all()
+        assert broken == "aspect" or (ours[1] == 0).all()  # NaN in the matrix of an ellipse
 
 
 def test_a_point_far_outside_is_outside():
     images, origin = random(3, 1, 9, 9), torch.tensor([[1e30, 0.0], [0.0, -3e9], [1e5, 1e5]], device=DEVICE)
-    pose = GRID, 0.0, 1.0
+    pose = GRID, GridPose()
     assert (triton_ops.polar_sample(images, origin, *pose, "bilinear", "zeros") == 0).all()
     border = triton_ops.polar_sample(images, origin, *pose, "bilinear", "border")
     assert torch.equal(border[2], images[2, :, -1:, -1:].expand(1, 7, 6))
@@ -186,10 +217,11 @@ def test_compiled_in_one_graph_it_gives_the_same(dynamic):
             assert torch.allclose(ours, eager, atol=1e-5)
 
 
-@pytest.mark.parametrize("rotated", [False, True])
-def test_the_operators_pass_opcheck(rotated):
+@pytest.mark.parametrize("kind", ["circles", "rotated", "matrix"])
+def test_the_operators_pass_opcheck(kind):
     images, origin, grad = random(1, 2, 9, 8), random(1, 2) * 0.2, random(1, 2, 7, 6)
-    pose = (random(1), random(1) + 0.5) if rotated else (None, None)
+    poses = {"circles": (None,) * 3, "rotated": (random(1), random(1), None), "matrix": (None, None, random(1, 6))}
+    pose = poses[kind]
     torch.library.opcheck(torch.ops.ptn.sample.default, (images, origin, *pose, *POINTS))
     channels_last = images.to(memory_format=torch.channels_last)
     leaves = (channels_last.requires_grad_(), origin.clone().requires_grad_())

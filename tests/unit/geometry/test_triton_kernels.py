@@ -42,7 +42,8 @@ out = torch.zeros(*shape[:2], *size, dtype=images.dtype)
 if layout == "channels_last":
     images, out = (t.to(memory_format=torch.channels_last) for t in (images, out))
 numbers = torch.ones(shape[0]) if rotated else None
-pose = torch.zeros(shape[0], 2), numbers, numbers
+matrix = torch.ones(shape[0], 6) if rotated == "matrix" else None
+pose = torch.zeros(shape[0], 2), *((numbers, numbers) if matrix is None else (None, None)), matrix
 triton_ops.sample(images, *pose, *points)
 triton_ops.sample_grad_images(out, *pose, shape, layout == "channels_last", *points)
 triton_ops.sample_grad_pose(out, images, *pose, *points)
@@ -73,6 +74,8 @@ def compile_kernels(folder, *case):
         ([4, 2, 16, 16, 16], "linear", "bilinear", "zeros", "contiguous", "float32", False),
         ([4, 1, 16, 16, 16], "plane", "bilinear", "border", "contiguous", "bfloat16", True),
         ([4, 1, 28, 28], "plane", "bicubic", "zeros", "contiguous", "float32", True),
+        ([4, 1, 28, 28], "log", "bilinear", "zeros", "contiguous", "float32", "matrix"),
+        ([4, 5, 28, 28], "linear", "bicubic", "border", "channels_last", "bfloat16", "matrix"),
     ],
 )
 def test_the_kernels_compile_for_a_gpu(tmp_path, case):

@@ -1,0 +1,203 @@
+"""Registration: the similarity that carries one image onto another, by phase correlation and refinement."""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .grid import PolarGrid
+from .sample import check_images, polar_sample
+from .similarity import Similarity, peak_offset, similarity_warp
+
+_SIDE = 128  # pixels of the images that are compared, and half of them for the refinement
+_SPECTRUM = PolarGrid(128, 96, r_min_px=4, r_max_px=_SIDE / 2, start=-math.pi / 2, sweep=math.pi)
+_LOG_STEP = math.log(_SIDE / 2 / 4) / 96
+_MAX_SCALE = 2.2
+_WINDOW_POWER = 0.8  # of a cosine: a wide window, because images that are shifted share their borders
+_MAGNITUDE_POWER, _PHASE_POWER = 0.7, 0.8
+_SMOOTHING = 0.15  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
+_REFINEMENTS = 2
+_CHUNK = 8  # pairs whose images and spectra stay in the cache of a core
+
+
+class Registration(NamedTuple):
+    """Result of `register`.
+
+    Attributes:
+        pose: carries positions in `moving` to positions in `fixed`; all fields are tensors.
+        warped: `moving` warped by the pose to the size of `fixed`, (N, C, H, W).
+        confidence: (N,) from 0 to 1, the correlation of both images where they overlap.
+    """
+
+    pose: Similarity
+    warped: Tensor
+    confidence: Tensor
+
+
+@torch.no_grad()
+def register(moving: Tensor, fixed: Tensor) -> Registration:
+    """Return the rotation, scale and shift that carry each image of `moving` onto that of `fixed`.
+
+    (N, C, H, W) and (N, C, h, w) -> Registration. Rotation and scale, from 1/2.2 to 2.2, shift the log-polar image
+    of the magnitude of the spectrum, which does not depend on the shift of the image; a phase correlation finds
+    them, up to 180°. A phase correlation of the images finds the shift for both rotations, and the better one is
+    refined by least squares. Images are compared as gray images of 128 × 128 pixels. There are no gradients.
+    """
+    check_images(moving)
+    check_images(fixed)
+    if moving.shape[:2] != fixed.shape[:2] or moving.device != fixed.device:
+        raise InputError(
+            "moving and fixed must have the same number of images and channels, and be on one device; got "
+            f"{tuple(moving.shape)} on {moving.device} and {tuple(fixed.shape)} on {fixed.device}"
+        )
+    if not len(moving):
+        none = fixed.new_zeros(0, dtype=torch.float32)
+        return Registration(Similarity(none, none, none.new_zeros(0, 2)), torch.zeros_like(fixed), none)
+    length = _CHUNK if moving.is_cpu else len(moving)
+    parts = [_match(*pair) for pair in zip(moving.split(length), fixed.split(length), strict=True)]
+    rotation, scale, shift, warped, confidence = (torch.cat(values) for values in zip(*parts, strict=True))
+    return Registration(Similarity(rotation, scale, shift), warped, confidence)
+
+
+def _match(moving: Tensor, fixed: Tensor) -> tuple[Tensor, ...]:
+    """Return rotation, scale, shift_px, warped image and confidence of each pair."""
+    count, side = len(moving), max(*moving.shape[2:], *fixed.shape[2:])
+    reduced = [_reduce(images, side) for images in (moving, fixed)]
+    pixels, windows = (torch.cat(parts) for parts in zip(*reduced, strict=True))
+    windowed = pixels * windows
+    spectra = torch.fft.rfft2(windowed)
+    high_pass, low_pass, columns = _filters(moving.device)
+    magnitude = torch.fft.fftshift(_power(spectra).pow(_MAGNITUDE_POWER / 2) * high_pass, dim=1)
+    magnitude = magnitude / magnitude.amax(dim=(1, 2), keepdim=True).clamp(min=1e-30)
+    # the frequency 0 is the pixel (_SIDE / 2, 0) of the half of the spectrum with non-negative frequencies along x
+    origin = magnitude.new_tensor((1 / (_SIDE // 2 + 1) - 1, 1 / _SIDE)).expand(2 * count, 2)
+    polar = polar_sample(magnitude[:, None], origin, _SPECTRUM)[:, 0]
+    polar = (polar - polar.mean(dim=(1, 2), keepdim=True)) * columns
+    shape = (_SPECTRUM.angles, 2 * _SPECTRUM.radii)  # so that columns do not wrap
+    both = torch.fft.rfft2(polar, s=shape)
+    cross = _whiten(both[:count].conj() * both[count:], _PHASE_POWER)
+    reach = int(math.log(_MAX_SCALE) / _LOG_STEP)
+    correlation = torch.fft.irfft2(cross, s=shape)
+    correlation = torch.cat((correlation[..., -reach:], correlation[..., : reach + 1]), dim=2)
+    row, column, _ = _peak(correlation, wraps=False)
+    rotation, scale = row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP)
+
+    # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
+    # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
+    # its first pixel.
+    rotated = torch.fft.rfft2(_warp(windowed[:, None][:count], Similarity(rotation, scale))[:, 0])
+    target = spectra[count:]
+    cross = torch.cat((_whiten(rotated.conj() * target, 1.0), _whiten(rotated * target, 1.0))) * low_pass
+    y, x, height = _peak(torch.fft.irfft2(cross, s=(_SIDE, _SIDE)), wraps=True)
+    x = torch.where(x > _SIDE / 2, x - _SIDE, x)
+    upright = height[:count] >= height[count:]
+    x, y = (torch.where(upright, v[:count], v[count:] + 1) for v in (x, torch.where(y > _SIDE / 2, y - _SIDE, y)))
+    pose = Similarity(torch.where(upright, rotation, rotation + math.pi), scale, torch.stack((x, y), dim=1))
+    rotation, scale, shift, confidence = _refine(pixels, windows > 0, pose)
+    rotation, shift = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi, shift * (side / _SIDE)
+    warped = _warp(moving, Similarity(rotation, scale, shift), (fixed.shape[2], fixed.shape[3]))
+    return rotation, scale, shift, warped, confidence
+
+
+def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """Return gray images (N, _SIDE, _SIDE) of mean 0, scaled by _SIDE / side, and their windows."""
+    height, width = images.shape[2:]
+    gray = images.mean(dim=1) if images.shape[1] > 1 else images[:, 0]
+    factor = min(max(1, side // _SIDE), height, width)
+    if factor > 1:  # sums of slices: a CPU adds them several times as fast as `avg_pool2d` averages
+        rows, columns = height // factor * factor, width // factor * factor
+        gray = torch.stack([gray[:, k:rows:factor] for k in range(factor)]).sum(dim=0)
+        gray = torch.stack([gray[:, :, k:columns:factor] for k in range(factor)]).sum(dim=0) / factor**2
+    gray = (gray - gray.mean(dim=(1, 2), keepdim=True)).float()
+    share = _SIDE / side
+    # pixels at the right and at the bottom that no average contains
+    shift = (-share * (width % factor) / 2, -share * (height % factor) / 2)
+    if (tuple(gray.shape[1:]), factor * share, shift) != ((_SIDE, _SIDE), 1, (0, 0)):
+        pose = Similarity(scale=factor * share, shift_px=shift)
+        gray = similarity_warp(gray[:, None], pose, size=(_SIDE, _SIDE))[:, 0]
+    span = torch.arange(_SIDE, device=images.device) - (_SIDE - 1) / 2
+    y, x = ((span * (math.pi / (n * share))).clamp(-math.pi / 2, math.pi / 2).cos() for n in (height, width))
+    window = (y[:, None] * x).clamp(min=0).pow(_WINDOW_POWER)
+    return gray, torch.where(window > 1e-3, window, 0.0).expand(len(gray), -1, -1)
+
+
+def _warp(images: Tensor, pose: Similarity, size: tuple[int, int] | None = None) -> Tensor:
+    """`similarity_warp` with points that are sums of a row and a column: fewer passes over memory on a CPU."""
+    height, width = images.shape[2:]
+    rows, columns = size or (height, width)
+    matrix = pose.inverse().matrix().to(torch.float32)
+    matrix = matrix * matrix.new_tensor([[2 / width], [2 / height]])
+    x = torch.arange(columns, device=images.device) - (columns - 1) / 2
+    y = torch.arange(rows, device=images.device) - (rows - 1) / 2
+    points = matrix[:, :, 0, None, None] * x + (matrix[:, :, 1, None] * y + matrix[:, :, 2, None])[..., None]
+    return torch.grid_sampler(images.float(), points.permute(0, 2, 3, 1), 0, 0, False).to(images.dtype)
+
+
+@lru_cache(maxsize=4)
+def _filters(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a high-pass for magnitudes, a low-pass for correlations, and a window for log-polar columns."""
+    y, x = torch.fft.fftfreq(_SIDE)[:, None], torch.fft.rfftfreq(_SIDE)
+    cosines = torch.cos(math.pi * y) * torch.cos(math.pi * x)
+    low_pass = torch.exp(-(y.square() + x.square()) / (2 * _SMOOTHING**2))
+    columns = torch.hann_window(_SPECTRUM.radii, periodic=False).sqrt()
+    high_pass = (1 - cosines) * (1 + cosines)
+    return high_pass.to(device), low_pass.to(device), columns.to(device)
+
+
+def _power(spectrum: Tensor) -> Tensor:
+    return spectrum.real.square() + spectrum.imag.square()
+
+
+def _whiten(cross: Tensor, exponent: float) -> Tensor:
+    """Return a cross spectrum divided by a power of its magnitude."""
+    power = _power(cross)
+    power = power + 1e-18 * power.amax(dim=(1, 2), keepdim=True) + 1e-30
+    return cross * (power.rsqrt() if exponent == 1 else power.pow(-exponent / 2))
+
+
+def _peak(correlation: Tensor, *, wraps: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return row and column of the maximum, with fractions, and the maximum: (N, h, w) -> three times (N,).
+
+    Rows wrap; `wraps` says whether columns do.
+    """
+    height, index = correlation.flatten(1).max(dim=1)
+    row, column = index // correlation.shape[2], index % correlation.shape[2]
+    sample = torch.arange(len(row), device=row.device)
+    y = row + peak_offset(correlation[sample, :, column], row, wraps=True)
+    return y, column + peak_offset(correlation[sample, row], column, wraps=wraps), height
+
+
+def _refine(pixels: Tensor, support: Tensor, pose: Similarity) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the fields of the pose after Gauss-Newton steps at half the resolution, and the confidence."""
+    both = torch.stack((pixels, support.to(pixels.dtype)), dim=1)
+    both = both[..., ::2, :] + both[..., 1::2, :]
+    half = (both[..., ::2] + both[..., 1::2]) / 4
+    moving, fixed = half.chunk(2)
+    target, inside = fixed[:, 0], fixed[:, 1] > 0.99
+    along_y, along_x = torch.gradient(target, dim=(1, 2))
+    span = torch.arange(target.shape[1], device=target.device) - (target.shape[1] - 1) / 2
+    x, y = span[None, :], span[:, None]
+    # derivatives of the fixed image with respect to rotation, logarithm of the scale, and shift
+    slopes = torch.stack((along_y * x - along_x * y, along_x * x + along_y * y, along_x, along_y), dim=1).flatten(2)
+    pose = Similarity(pose.rotation, pose.scale, torch.as_tensor(pose.shift_px) / 2)
+    for step in range(_REFINEMENTS + 1):
+        warped = _warp(moving, pose)
+        overlap = ((warped[:, 1] > 0.99) & inside).flatten(1).to(target.dtype)[:, None]
+        area = overlap.sum(dim=2, keepdim=True).clamp(min=1)
+        values = torch.stack((warped[:, 0], target), dim=1).flatten(2)
+        values = (values - (values * overlap).sum(dim=2, keepdim=True) / area) * overlap
+        if step == _REFINEMENTS:
+            break
+        masked = slopes * overlap
+        normal = masked @ slopes.mT
+        normal = normal + torch.diag_embed(1e-6 * normal.diagonal(dim1=1, dim2=2) + 1e-12)
+        change = torch.linalg.solve(normal, masked @ (values[:, :1] - values[:, 1:]).mT)[:, :, 0].clamp(-2, 2)
+        pose = Similarity(change[:, 0], change[:, 1].clamp(-0.2, 0.2).exp(), change[:, 2:]).compose(pose)
+    products = values @ values.mT
+    power = (products[:, 0, 0] * products[:, 1, 1]).sqrt().clamp(min=1e-12)
+    confidence = (products[:, 0, 1] / power).clamp(0, 1)
+    rotation, scale, shift = (torch.as_tensor(value) for value in (pose.rotation, pose.scale, pose.shift_px))
+    return rotation, scale, shift * 2, confidence
