@@ -574,12 +574,17 @@ def test_command_lines_of_the_experiments(attack, tmp_path):
     attack.check(300)
 
 
-def test_onnx_files(attack, tmp_path):
+def test_onnx_files(attack, tmp_path, capfd):
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings(), suppress(ptn.InputError):
         ptn.export(ptn.load_model(network(tmp_path)), path)
     content = path.read_bytes()
+
+    def use():
+        ptn.predict(ptn.load_model(path), torch.zeros(1, 16, 16))
+
     for _ in range(100):
         path.write_bytes(mutate(content, attack.dice))
-        attack("onnx", ptn.load_model, path)
+        attack("onnx", use)
     attack.check(100)
+    assert not capfd.readouterr().out
