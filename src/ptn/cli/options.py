@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _MODEL_HELP = (
     "A .safetensors or .onnx file, the folder of a run, a tag such as ptn_b.rotmnist, or user/name on the Hub."
 )
-_MAX_LINE = 2000
 
 WeightsArgument = Annotated[str, typer.Argument(help=_MODEL_HELP)]
 SeveralWeightsArgument = Annotated[list[str], typer.Argument(help=f"{_MODEL_HELP} Several are an ensemble.")]
@@ -69,10 +68,8 @@ def print_table(
 
 
 def warn(message: str) -> None:
-    """Prints one line to standard error, without the end of a very long one."""
-    line = " ".join(message.split())
-    line = line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} …"
-    print(f"ptn: {printable(line)}", file=sys.stderr)
+    """Prints one line to standard error."""
+    print(f"ptn: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 @contextmanager

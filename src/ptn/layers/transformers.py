@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ..config import checked
 from ..errors import InputError, check_choice
 from ..geometry import (
     Mode,
@@ -53,6 +54,7 @@ class PolarTransformer(nn.Module):
             no longer invariant to shift and scale.
     """
 
+    @checked
     def __init__(
         self,
         grid: PolarGrid,
@@ -133,6 +135,7 @@ class CylindricalTransformer(nn.Module):
     Without a predictor the axis is at the centre. The options are those of `PolarTransformer`.
     """
 
+    @checked
     def __init__(
         self,
         grid: PolarGrid,

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..config import checked
 from ..errors import InputError, first_line, nothing_at, optional_module
 from ..files import atomic_path
 from .networks import Explanation, ModelConfig
@@ -26,6 +27,7 @@ BATCHES = (1, 2, 5, 16)
 Program = torch.export.ExportedProgram
 
 
+@checked
 @torch.no_grad()
 def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, tolerance: float = 1e-4) -> float:
     """Write a classifier as an ONNX file (`.onnx`) or a `torch.export` program (`.pt2`).
