@@ -5,16 +5,17 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from .errors import InputError, InputTypeError, check_choice, unknown_name
 from .files import parse_json
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -105,6 +106,40 @@ def check_options(
     return {name: _convert(value, hints.get(name, Any), name) for name, value in options.items()}
 
 
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: arguments that are not of the types of their hints raise `InputTypeError`."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
+        for name, value in signature.bind(*arguments, **options).arguments.items():
+            hint = signature.parameters[name].annotation
+            if not _fits(value, hint):
+                raise InputTypeError(f"{name} must be {_describe(hint)}; got {value!r}")
+        return function(*arguments, **options)
+
+    return call
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """False if a value is not of the type of a hint, where that is simple to say."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, member) for member in arguments)
+    if origin is Sequence:  # also arrays and tensors, but not texts
+        listed = hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
+        return listed and getattr(value, "ndim", 1) == 1 and all(_fits(item, arguments[0]) for item in value)
+    kind = origin or hint
+    # names of types; the values of Literal are checked by the function
+    if not isinstance(kind, type) or kind in (Any, inspect.Parameter.empty):
+        return True
+    if kind is float:  # also of numpy and torch
+        return hasattr(type(value), "__float__") and not getattr(value, "ndim", 0) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**63
+    return isinstance(value, tuple | list if kind is tuple else kind)
+
+
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
     """Type hints of the fields of a dataclass, in their order."""
@@ -163,6 +198,7 @@ _NAMES: dict[Any, str] = {
     str: "a string",
     dict: "an object",
     tuple: "a list",
+    Sequence: "a list of numbers",
     types.NoneType: "null",
 }
 

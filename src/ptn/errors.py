@@ -3,12 +3,19 @@
 import difflib
 import importlib
 from collections.abc import Iterable
+from numbers import Number
 from pathlib import Path
 from typing import Any
+
+_MAX_LINE = 2000
 
 
 class InputError(ValueError):
     """Invalid input from the user. The message is one line; the command line prints it and exits with 2."""
+
+    def __str__(self) -> str:
+        line = " ".join(super().__str__().splitlines())
+        return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} …"
 
 
 class InputTypeError(InputError, TypeError):
@@ -39,8 +46,8 @@ def nothing_at(kind: str, path: Path | str) -> InputError:
 
 def check_choice(kind: str, value: object, known: Iterable[object]) -> None:
     """Raises `InputError` unless `value` is one of `known`."""
-    names = list(known)  # not a mapping: the value may be a list, which cannot be a key
-    if value not in names:
+    names = list(known)
+    if not isinstance(value, str | Number | None) or value not in names:  # tensors cannot be compared
         raise unknown_name(kind, value, names)
 
 

@@ -72,8 +72,8 @@ def make_folder(folder: Path) -> Path:
     """Creates `folder` with its parents, checks that it is writable, and returns it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot create folder {folder}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # also of names that are not Unicode
+        raise InputError(f"cannot create folder {folder}: {getattr(error, 'strerror', error)}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"cannot write to folder {folder}: choose another one")
     return folder

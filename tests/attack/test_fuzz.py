@@ -2,8 +2,10 @@
 
 import copy
 import gzip
+import inspect
 import io
 import json
+import math
 import random
 import resource
 import shutil
@@ -442,6 +444,52 @@ def test_settings(attack, pictures):
     attack.check(2200)
 
 
+def public_calls(folder):
+    """Valid arguments of public functions."""
+    images, origin, grid = torch.rand(2, 1, 16, 16), torch.zeros(2, 2), ptn.PolarGrid(16, 16)
+    model = ptn.create_model("ptn_s", image_size=16, num_classes=2).eval()
+    labels, classes = torch.arange(8) % 2, ("a", "b")
+    bytes_, volumes = torch.zeros(8, 1, 16, 16, dtype=torch.uint8), torch.rand(2, 1, 8, 8, 8)
+    data = ptn.Dataset("noise", "train", bytes_, labels, classes)
+    few = {"angles": (90,), "scales": (), "shifts_px": ()}
+    return {
+        ptn.PolarGrid: {"angles": 16, "radii": 16},
+        ptn.polar_sample: {"images": images, "origin": origin, "grid": grid},
+        ptn.polar_unsample: {"polar": images, "origin": origin, "grid": grid, "size": (16, 16)},
+        ptn.cylindrical_sample: {"volumes": volumes, "axis_xy": origin, "grid": grid},
+        ptn.similarity_warp: {"images": images, "pose": ptn.Similarity(0.5)},
+        ptn.measure_shift: {"reference": images, "moved": images},
+        ptn.wrap_pad: {"x": images, "pad": 1},
+        ptn.heatmap_centroid: {"heatmap": images},
+        ptn.create_model: {"name": "ptn_s"},
+        ptn.load_model: {"source": "ptn_s.nothing"},
+        ptn.list_models: {},
+        ptn.list_options: {"name": "ptn_s"},
+        ptn.load_dataset: {"name": "quickstart", "split": "none"},
+        ptn.load_folder: {"root": "pictures", "split": "train", "image_size": 16},
+        ptn.evaluation.scores: {"model": model, "images": data},
+        ptn.predict: {"model": model, "images": images},
+        ptn.audit: {"model": model, "images": bytes_, "labels": labels, **few},
+        ptn.equivariance_error: {"layer_or_model": model, "images": images, **few},
+        ptn.for_inference: {"model": model},
+        ptn.save_weights: {"model": model, "path": folder / "weights.safetensors"},
+        ptn.save_pretrained: {"model": model, "folder": folder / "pretrained"},
+        ptn.WrapConv2d: {"in_channels": 1, "out_channels": 1, "kernel_size": 3},
+        ptn.PolarTransformer: {"grid": grid},
+        ptn.Dataset: {"name": "a", "split": "b", "images": bytes_, "labels": labels, "classes": classes},
+    }
+
+
+def test_arguments_of_public_functions(attack, pictures, tmp_path):
+    bad = [None, "x", -1, 1.5, 2**70, math.nan, [], {}, [1], (1, 2, 3), object(), True, b"x", 1j, Path("gone")]
+    bad += [torch.zeros(0), torch.full((2, 2), torch.nan), torch.zeros(2, 1, 16, 16).double(), np.array([1.5])]
+    for function, good in public_calls(tmp_path).items():
+        for name, parameter in inspect.signature(function).parameters.items():
+            for value in bad if parameter.kind is not parameter.VAR_KEYWORD else ():
+                attack(f"{function.__name__}({name}=…)", lambda f=function, a={**good, name: value}: f(**a))
+    attack.check(1500)
+
+
 def call(arguments, **options):
     """The command line in this process. An error is one line; the exit code is that of an error."""
     out, err = io.StringIO(), io.StringIO()
@@ -574,12 +622,17 @@ def test_command_lines_of_the_experiments(attack, tmp_path):
     attack.check(300)
 
 
-def test_onnx_files(attack, tmp_path):
+def test_onnx_files(attack, tmp_path, capfd):
     path = tmp_path / "model.onnx"
     with warnings.catch_warnings(), suppress(ptn.InputError):
         ptn.export(ptn.load_model(network(tmp_path)), path)
     content = path.read_bytes()
+
+    def use():
+        ptn.predict(ptn.load_model(path), torch.zeros(1, 16, 16))
+
     for _ in range(100):
         path.write_bytes(mutate(content, attack.dice))
-        attack("onnx", ptn.load_model, path)
+        attack("onnx", use)
     attack.check(100)
+    assert not capfd.readouterr().out

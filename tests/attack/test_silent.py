@@ -371,6 +371,8 @@ def test_impossible_errors_are_refused(recipe, value):
         (("--set", "model.options.in_chans=3"), "unknown option"),
         (("--set", "model.options.pretrained=true"), "unknown option"),
         (("--results", "/dev/zero"), "choose another file"),
+        (("--results", "/proc/records.jsonl"), "cannot write records"),
+        (("--results", "loop"), "choose another file"),
         (("--set", "name=.."), "name of a folder"),
         (("--set", "name=a\x1b[2J"), "name of a folder"),
         (("--budget-seconds", "nan"), "budget"),
@@ -389,6 +391,7 @@ def test_impossible_errors_are_refused(recipe, value):
     ],
 )
 def test_settings_that_would_be_ignored_or_fail_late_are_errors(run, pictures, options, word):
+    Path("loop").symlink_to("loop")
     code, text = run(*train("pictures", *options))
     assert (code, word in text, text.count("\n")) == (2, True, 1), text
     assert not Path("runs").exists()

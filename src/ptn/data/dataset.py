@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from .store import fingerprint
 
 
@@ -33,7 +33,7 @@ class Dataset:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_labels(self, len(self.images))
+        _check_labels(self)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,7 +68,7 @@ class VoxelDataset:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_labels(self, len(self.packed))
+        _check_labels(self)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -183,8 +183,13 @@ def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def _check_labels(dataset: Dataset | VoxelDataset, count: int) -> None:
-    labels, classes = dataset.labels, len(dataset.classes)
+def _check_labels(dataset: Dataset | VoxelDataset) -> None:
+    for name in (_storage(dataset), "labels"):
+        if not isinstance(value := getattr(dataset, name), Tensor) or not value.dim():
+            raise InputTypeError(f"{name} must be a tensor of several values; got {value!r}")
+    if not isinstance(dataset.classes, Sequence):
+        raise InputTypeError(f"classes must be a list of names; got {dataset.classes!r}")
+    count, labels, classes = len(getattr(dataset, _storage(dataset))), dataset.labels, len(dataset.classes)
     valid = labels.dtype == torch.int64 and labels.shape == (count,)
     if not valid or (count and not 0 <= int(labels.min()) <= int(labels.max()) < classes):
         values = f" from {labels.min().item()} to {labels.max().item()}" if labels.numel() else ""

@@ -7,6 +7,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -17,11 +18,11 @@ from torch import Tensor
 
 from ..errors import InputError
 from .store import (
-    MAX_DECODED,
     MissingDataError,
     cached,
     check_decoded,
     find,
+    max_decoded,
     missing,
     read_npz,
     reading,
@@ -42,6 +43,9 @@ _ROTATED_AMAT = {
     "valid": "mnist_all_rotation_normalized_float_train_valid.amat",
     "test": "mnist_all_rotation_normalized_float_test.amat",
 }
+
+_MAX_DIGITS = 100_000  # in a file of rotated digits
+_MAX_LINE = 2**16
 
 FloatDigits = tuple[NDArray[np.float32], NDArray[np.int64]]
 
@@ -87,8 +91,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as stream:
-            content = stream.read(MAX_DECODED + 1)
-        check_decoded(len(content))
+            content = stream.read(max_decoded(path) + 1)
+        check_decoded(path, len(content))
         zeros, kind, rank = struct.unpack_from(">HBB", content)
         if zeros or kind != 8:
             raise ValueError("it is not an idx file of bytes")
@@ -132,11 +136,19 @@ def find_rotated(split: str) -> tuple[Path, Callable[[], FloatDigits]] | None:
     return None
 
 
-def read_amat(source: Path | IO[bytes]) -> FloatDigits:
+def read_amat(path: Path) -> FloatDigits:
     """Read images (N, 28, 28) in [0, 1] and labels (N,): each line has 784 values, row by row, and the label."""
-    with reading(source if isinstance(source, Path) else "the .amat file"):
-        table = np.loadtxt(source, dtype=np.float32, ndmin=2, max_rows=100_000)
-        return _as_digits(table[:, :-1], table[:, -1])
+    with reading(path), path.open("rb") as stream:
+        return _parse_amat(stream)
+
+
+def _parse_amat(stream: IO[bytes]) -> FloatDigits:
+    lines = iter(partial(stream.readline, _MAX_LINE), b"")
+    first = next(lines, b"")
+    if len(first.split()) != SIDE**2 + 1:
+        raise ValueError(f"its lines must have {SIDE**2 + 1} numbers")
+    table = np.loadtxt(chain((first,), lines), dtype=np.float32, ndmin=2, max_rows=_MAX_DIGITS)
+    return _as_digits(table[:, :-1], table[:, -1])
 
 
 def _read_rotated_zip(path: Path, member: str) -> FloatDigits:
@@ -144,9 +156,9 @@ def _read_rotated_zip(path: Path, member: str) -> FloatDigits:
         names = [name for name in archive.namelist() if name.rpartition("/")[2] == member]
         if not names:
             raise ValueError(f"it has no {member}")
-        check_decoded(archive.getinfo(names[0]).file_size)
+        check_decoded(path, archive.getinfo(names[0]).file_size)
         with archive.open(names[0]) as stream:
-            return read_amat(stream)
+            return _parse_amat(stream)
 
 
 def _read_rotated_npz(path: Path) -> FloatDigits:
@@ -156,6 +168,8 @@ def _read_rotated_npz(path: Path) -> FloatDigits:
 
 
 def _as_digits(values: NDArray[Any], labels: NDArray[Any]) -> FloatDigits:
+    if values.size > _MAX_DIGITS * SIDE**2:
+        raise ValueError(f"it has more than {_MAX_DIGITS:,} digits")
     if not (values.min() >= -0.001 and values.max() <= 1.001):  # rounded decimals may exceed [0, 1]
         raise ValueError("it has values outside [0, 1]")
     if not np.isin(labels, np.arange(10)).all():

@@ -10,7 +10,10 @@ Upright sets use the first source that exists, rotated sets the first of the las
 is the official crop.
 """
 
+import gzip
+import struct
 import tarfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,11 +32,12 @@ from ..config import check
 from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
-from .store import cached, check_decoded, find, fingerprint, missing, read_npz, reading, sha256_of_file
+from .store import cached, check_decoded, find, fingerprint, max_decoded, missing, read_npz, reading, sha256_of_file
 
 TILE: Literal[48] = 48
 CROP: Literal[32] = 32
-_MAX_SIDE = 5000
+_MAX_SIDE = 3000
+_MAT_COMPRESSED = 15
 # Part of hashes; increase it if the same files give other images.
 VERSION = 1
 
@@ -168,13 +172,29 @@ def read_crops(path: Path) -> Tensors:
     """Read a MATLAB 5 file of crops: `X` (32, 32, 3, N), and `y` with 10 for zero."""
     scipy_io = optional_module("scipy.io")
     with reading(path):
-        shapes = {name: shape for name, shape, _ in scipy_io.whosmat(path) if name in ("X", "y")}
-        check_decoded(sum(prod(shape) for shape in shapes.values()) // 2)  # "extra" has 1.6 GB
+        check_decoded(path, 2 * _decoded_bytes(path))  # the images are copied
         content = scipy_io.loadmat(path, variable_names=("X", "y"))
         return {
             "images": torch.from_numpy(content["X"]).permute(3, 2, 0, 1).contiguous(),
             "labels": torch.from_numpy(content["y"]).flatten().long() % 10,
         }
+
+
+def _decoded_bytes(path: Path) -> int:
+    """Return the number of bytes in the compressed elements of a MATLAB 5 file, counted up to their limit."""
+    total, limit = 0, max_decoded(path)
+    with path.open("rb") as stream:
+        order = "<" if stream.read(128)[126:] == b"IM" else ">"  # the end of the header
+        while len(tag := stream.read(8)) == 8 and total <= limit:
+            kind, length = struct.unpack(f"{order}II", tag)
+            decoder, start = zlib.decompressobj(), stream.tell()
+            while kind == _MAT_COMPRESSED and not decoder.eof and total <= limit:
+                packed = decoder.unconsumed_tail or stream.read(2**16)
+                if not packed:
+                    raise ValueError("it is truncated")
+                total += len(decoder.decompress(packed, 2**20))
+            stream.seek(start + length)
+    return total
 
 
 def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
@@ -196,19 +216,38 @@ def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
 def read_archive(archive: Path) -> Tensors:
     """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
     with reading(archive), TemporaryDirectory(prefix="ptn-") as folder:
-        with tarfile.open(archive) as file:
-            unpacked = sum(member.size for member in file)
-            if unpacked > 2**28 + 4 * archive.stat().st_size:  # photos are compressed already
-                raise ValueError(f"it would unpack to {unpacked:,} bytes")
-            file.extractall(folder, filter="data")  # refuses members that would land outside the folder
+        left = 2**28 + 4 * archive.stat().st_size  # photos are compressed already
+        with gzip.open(archive) as stream, tarfile.open(fileobj=_Bounded(stream, left), mode="r|") as file:  # type: ignore[call-overload]
+            for member in file:
+                left -= member.size + 2**14  # also of sparse files; small ones cost time
+                if left < 0:
+                    raise ValueError("it would unpack to too many bytes or files")
+                file.extract(member, folder, filter="data")  # refuses members that would land outside the folder
         return read_photos(next(Path(folder).iterdir()))
+
+
+class _Bounded:
+    """A stream to read from, of at most `limit` bytes: tarfile reads headers of any size into memory."""
+
+    def __init__(self, stream: Any, limit: int) -> None:
+        self.stream, self.left = stream, limit
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise ValueError("it would unpack to too many bytes")
+        return data
 
 
 def read_photos(folder: Path) -> Tensors:
     """Cut the tiles of the photos in a folder, with the boxes of its `digitStruct.mat`."""
     names, tables = read_digit_struct(folder / "digitStruct.mat")
-    if not names or any(Path(name).name != name for name in names):
-        raise InputError(f"{folder / 'digitStruct.mat'} must have names of photos in its folder")
+    if not names or len(set(names)) < len(names) or any(Path(name).name != name for name in names):
+        raise InputError(f"{folder / 'digitStruct.mat'} must have different names of photos in its folder")
+    area = sum(float((table[:, 2:4].max(axis=1, initial=0) ** 2).sum()) for table in tables)
+    if not area <= 2**27 + 16 * sum(path.stat().st_size for path in folder.iterdir()):
+        raise InputError(f"{folder / 'digitStruct.mat'} has too many or too large boxes for its photos")
 
     def cut(name: str, table: NDArray[np.float64]) -> list[tuple[NDArray[np.uint8], float]]:
         pixels = _read_pixels(folder / name)
@@ -262,6 +301,8 @@ def _read_pixels(path: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
     with reading(path), Image.open(path) as image:
+        if image.width * image.height > min(2**24, 2**16 + 64 * path.stat().st_size):
+            raise ValueError(f"{image.width}×{image.height} pixels are too many for its size")
         return np.asarray(image.convert("RGB"))
 
 
@@ -273,12 +314,21 @@ def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]
     h5py = optional_module("h5py")
     fields = ("left", "top", "width", "height", "label")
     with reading(path), h5py.File(path, "r") as file:
+        left = 2**12 + path.stat().st_size // 10  # a file of this kind has some hundred bytes for each number
+
+        def load(dataset: Any) -> NDArray[Any]:
+            nonlocal left
+            left -= dataset.size + 8  # of which each takes time
+            chunk = prod(dataset.chunks or (1,)) * dataset.dtype.itemsize
+            if left < 0 or max(chunk, dataset.nbytes) > 2**26:
+                raise ValueError("it has too many numbers for its size")
+            return np.asarray(dataset[()])
 
         def read(box: Any, field: str) -> list[float]:
-            values = box[field][()]  # one number if the photo has one digit, otherwise references to numbers
-            return [values[0, 0]] if values.shape == (1, 1) else [file[ref][0, 0] for ref in values[:, 0]]
+            values = load(box[field])  # one number if the photo has one digit, otherwise references to numbers
+            return [values[0, 0]] if values.shape == (1, 1) else [load(file[ref])[0, 0] for ref in values[:, 0]]
 
         photos = file["digitStruct"]
-        names = ["".join(map(chr, file[ref][()].ravel())) for ref in photos["name"][:, 0]]
-        boxes = (file[ref] for ref in photos["bbox"][:, 0])
+        names = ["".join(map(chr, load(file[ref]).ravel())) for ref in load(photos["name"])[:, 0]]
+        boxes = (file[ref] for ref in load(photos["bbox"])[:, 0])
         return names, [np.array([read(box, field) for field in fields]).T for box in boxes]

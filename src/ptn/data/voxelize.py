@@ -29,6 +29,7 @@ SPACING = 0.25
 # Coordinates this close below a voxel boundary are on it, so that rounding does not move flat tops.
 SNAP = 1e-9
 _POINTS_PER_CHUNK = 1_000_000
+_MAX_PARTS = 5000
 _MAX_POINTS = 10**8  # of a file of the user: about 20 seconds
 
 
@@ -150,6 +151,10 @@ def parse_mesh(data: bytes, suffix: str) -> Mesh:
     """Parse the content of a mesh file; `suffix` is one of `MESH_SUFFIXES`. Polygons become triangles."""
     if suffix == ".off":
         return _parse_off(data)
+    # trimesh joins the parts of a file in quadratic time
+    text = data.replace(b"\r", b"").replace(b"\\\n", b"").lower()
+    if max(text.count(word) for word in (b"usemtl", b"endsolid")) > _MAX_PARTS:
+        raise ValueError(f"it has more than {_MAX_PARTS:,} parts")
     mesh = optional_module("trimesh").load(BytesIO(data), file_type=suffix[1:], force="mesh", process=False)
     return np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces, np.int64)
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..data.dataset import Dataset, VoxelDataset
-from ..device import placement
+from ..device import choose_device, placement
 from ..errors import InputError
 from ..files import write_text
 from ..geometry import PaddingMode, Similarity, similarity_warp
@@ -83,6 +83,7 @@ class Audit:
         return next((p.transformed.accuracy for p in self.curve("rotation") if p.amount == 0), None)
 
 
+@checked
 def audit(
     model: nn.Module | Callable[..., Any] | str | Path,
     images: Tensor | np.ndarray[Any, Any] | Dataset | VoxelDataset,
@@ -124,7 +125,7 @@ def audit(
         raise InputError(f"angles, scales and shifts must be finite, scales positive; got {amounts}")
     network: Any = load_model(model) if isinstance(model, str | Path) else model
     if device is not None and isinstance(network, nn.Module):
-        network.to(device)
+        network.to(choose_device(str(device)))
     prepared = prepare_for_inference(network)
 
     def predict(warp: Callable[[Tensor, Transform], Tensor], transform: Transform) -> Tensor:
@@ -279,6 +280,7 @@ follows the image; *unchanged*: logits, and maps after a spatial transformer.
 """
 
 
+@checked
 def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """Writes audit.json, audit.md and audit.png into `folder` and returns their paths."""
     from ..figures import draw_audit

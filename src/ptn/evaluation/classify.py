@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
-from ..device import Precision, default_batch, placement, precision_of
+from ..device import Precision, choose_device, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
 from ..layers import PolarTransformer
@@ -47,6 +47,7 @@ class Evaluation:
     n: int
 
 
+@checked
 def scores(
     model: nn.Module,
     images: Tensor | Dataset | VoxelDataset,
@@ -74,7 +75,7 @@ def scores(
     check_tta(model, rotations=rotations, origins=origins)
     check("batch", batch, batch is None or batch >= 1, "at least 1")
     if device is not None:
-        model.to(device)
+        model.to(choose_device(str(device)))
     prepared = prepare_for_inference(model)
     parts: list[Tensor] = []
     with inferring(prepared), precision_of(precision, placement(model)[0]):

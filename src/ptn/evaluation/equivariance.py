@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..config import checked
 from ..errors import InputError
 from ..geometry import GridPose, Mode, PolarGrid, Similarity, interpolate, similarity_warp, wrap_angle
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
@@ -75,6 +76,7 @@ class _Layer(NamedTuple):
     grid: PolarGrid | None = None
 
 
+@checked
 def equivariance_error(
     layer_or_model: nn.Module,
     images: Tensor,

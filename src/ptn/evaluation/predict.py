@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..data.images import Fit, fit_image, read_fitted, view_from_above
 from ..data.voxelize import SIZES, read_voxels
-from ..device import default_batch, placement, precision_of
+from ..device import choose_device, default_batch, placement, precision_of
 from ..errors import InputError
 from ..models import load_model, prepare_for_inference
 from ..models.networks import inferring
@@ -54,6 +54,7 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+@checked
 def predict(
     model: nn.Module | str | Path,
     images: "ImageLike | Sequence[ImageLike]",
@@ -90,6 +91,7 @@ def predict(
     return predictions
 
 
+@checked
 def predict_each(
     model: nn.Module,
     inputs: "Sequence[ImageLike]",
@@ -103,7 +105,7 @@ def predict_each(
     check("batch", batch, batch is None or batch >= 1, "at least 1")
     convert = _converter(model)
     if device is not None:
-        model.to(device)
+        model.to(choose_device(str(device)))
     prepared = prepare_for_inference(model)
     size = batch or default_batch(_input_shape(model))
 

@@ -68,10 +68,10 @@ class PolarGrid:
 
     def __post_init__(self) -> None:
         for name in ("angles", "radii"):
-            count = getattr(self, name)
-            if not isinstance(count, int):
+            if not isinstance(count := getattr(self, name), int):
                 raise InputTypeError(f"{name} must be an integer; got {count!r}")
-            if count < 1 or self.angles * self.radii > MAX_PIXELS:
+        for name in ("angles", "radii"):
+            if (count := getattr(self, name)) < 1 or self.angles * self.radii > MAX_PIXELS:
                 raise InputError(
                     f"{name} must be at least 1, and angles × radii at most {MAX_PIXELS:,}; got {count}"
                 )

@@ -28,8 +28,8 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
     pairs = [(a, a) if isinstance(a, int) else a for a in amounts] if isinstance(amounts, tuple | list) else []
     if len(pairs) != axes or not all(isinstance(p, tuple | list) and len(p) == 2 for p in pairs):
         raise InputTypeError(f"expected {axes} amounts of padding in integers, or pairs of them; got {pad!r}")
-    if not all(isinstance(side, int) for pair in pairs for side in pair):
-        raise InputTypeError(f"amounts of padding must be integers; got {pad!r}")
+    if not all(type(side) is int and abs(side) < 2**31 for pair in pairs for side in pair):
+        raise InputTypeError(f"amounts of padding must be integers of 32 bits; got {pad!r}")
     angle, *others = pairs
     wrapped = wrap_angle(x, angle)
     if not any(any(pair) for pair in others):

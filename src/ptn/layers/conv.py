@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..config import check, checked
 from ..errors import InputError
 from ..geometry import wrap_angle
 
@@ -21,13 +22,17 @@ class _Wrapping:
 
     padding: str | tuple[int, ...]
 
+    @checked
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, **options: Any
     ) -> None:
         if options.keys() & {"padding", "padding_mode"}:
             raise InputError("the padding is fixed: circular along the angle, zeros along the other axes")
-        kernels = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size,)
-        if not all(isinstance(side, int) and 1 <= side <= _MAX_KERNEL for side in kernels):
+        check("channels", (in_channels, out_channels), min(in_channels, out_channels) >= 0, "at least 0")
+        axes = 3 if isinstance(self, nn.Conv3d) else 2
+        kernels = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size,) * axes
+        valid = all(isinstance(side, int) and 1 <= side <= _MAX_KERNEL for side in kernels)
+        if not valid or len(kernels) != axes:
             raise InputError(f"kernel_size must be integers from 1 to {_MAX_KERNEL}; got {kernel_size!r}")
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)  # type: ignore[call-arg]
         windows = zip(self.kernel_size, self.dilation, strict=True)  # type: ignore[attr-defined]

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError, check_choice
+from ..config import checked
+from ..errors import InputError, InputTypeError, check_choice
 from .conv import Blocks, ConvBlock, RandomLayer
 
 HeatmapActivation = Literal["softplus", "linear"]
@@ -67,6 +68,8 @@ def heatmap_centroid(heatmap: Tensor, activation: HeatmapActivation = "softplus"
         activation: applied to the heatmap before the centroid: "linear", the identity, as in the paper; "softplus"
             makes weights positive, so that the centroid is well-conditioned.
     """
+    if not isinstance(heatmap, Tensor):
+        raise InputTypeError(f"heatmap must be a tensor (N, h, w); got {heatmap!r}")
     return centroid(activate_heatmap(heatmap, activation))
 
 
@@ -111,6 +114,7 @@ class OriginPredictor(nn.Module):
             each rotated back. The origin is then exactly equivariant to these rotations. For square images.
     """
 
+    @checked
     def __init__(
         self, body: nn.Module, channels: int, *, heatmap: HeatmapActivation = "softplus", origin_turns: int = 1
     ) -> None:

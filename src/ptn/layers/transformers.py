@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..config import checked
 from ..errors import InputError, check_choice
 from ..geometry import (
     Mode,
@@ -54,6 +55,7 @@ class PolarTransformer(nn.Module):
         antialias: average over the areas of the polar pixels, as in `polar_sample`.
     """
 
+    @checked
     def __init__(
         self,
         grid: PolarGrid,
@@ -138,6 +140,7 @@ class CylindricalTransformer(nn.Module):
     Without a predictor the axis is at the centre. The options are those of `PolarTransformer`.
     """
 
+    @checked
     def __init__(
         self,
         grid: PolarGrid,

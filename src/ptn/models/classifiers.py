@@ -77,6 +77,8 @@ def make_classifier(
     rows: int | None = None,
 ) -> Classifier:
     """Returns the classifier `stack`; with `rows`, the height of its input, it has a `RowHead`."""
+    if stack == "resnet32":  # unlike the others it has no additional halvings
+        check("image_size", image_size, math.prod(image_size) <= 2**20, "at most 1,024 × 1,024 pixels for ResNet32")
     residual = stack in ("resnet32", "residual_voxels")
     kernel = 5 if stack in ("l", "residual_voxels") else 3
     dims: Literal[2, 3] = 3 if stack in ("voxels", "residual_voxels") else 2

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..config import checked
 from ..errors import InputError, first_line, nothing_at, optional_module
 from ..files import atomic_path
 from .networks import Explanation, ModelConfig
@@ -26,6 +27,7 @@ BATCHES = (1, 2, 5, 16)
 Program = torch.export.ExportedProgram
 
 
+@checked
 @torch.no_grad()
 def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, tolerance: float = 1e-4) -> float:
     """Write a classifier as an ONNX file (`.onnx`) or a `torch.export` program (`.pt2`).
@@ -187,7 +189,9 @@ class OnnxModel(nn.Module):
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # errors only
         try:
-            self.session = runtime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
+            # without a fallback, which prints several lines
+            where: Any = {"providers": ["CPUExecutionProvider"], "enable_fallback": 0}
+            self.session = runtime.InferenceSession(self.path, options, **where)
         except Exception as error:  # ONNX Runtime has many exceptions without a common base class
             raise InputError(f"ONNX Runtime cannot load {path}: {first_line(error)}") from error
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
@@ -227,11 +231,12 @@ class OnnxModel(nn.Module):
             batch = max(1, count)
         missing = -max(1, count) % batch  # a fixed batch is filled with zeros
         values = F.pad(images.detach().to("cpu", self._dtype), (*(0, 0) * (images.dim() - 1), 0, missing)).numpy()
-        chunks = [
-            self.session.run(None, {self._input: values[start : start + batch]})[0]
-            for start in range(0, max(1, len(values)), batch)
-        ]
-        logits = torch.from_numpy(np.concatenate(chunks))[:count]
+        starts = range(0, max(1, len(values)), batch)
+        try:
+            chunks = [self.session.run(None, {self._input: values[start : start + batch]})[0] for start in starts]
+            logits = torch.from_numpy(np.concatenate(chunks))[:count]
+        except Exception as error:  # the exceptions of ONNX Runtime, and outputs that are not arrays
+            raise InputError(f"ONNX Runtime cannot run {self.path}: {first_line(error)}") from error
         if logits.dim() != 2 or len(logits) != count:
             raise InputError(f"{self.path} returns {tuple(logits.shape)}; expected logits (N, classes)")
         return logits.float().to(images.device)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..config import checked
 from ..errors import InputError, first_line, optional_module
 from ..files import make_folder, write_text
 from .networks import Model
@@ -14,6 +15,7 @@ from .zoo import config_of, count_parameters, save_weights
 WEIGHTS = "model.safetensors"
 
 
+@checked
 def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = None) -> Path:
     """Write a model to a folder as model.safetensors, config.json and a model card; `load_model` reads it.
 
@@ -33,6 +35,7 @@ def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = N
     return folder
 
 
+@checked
 def push_to_hub(model: Model, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
     """Upload a model to "user/name" on the Hub and return the URL; `load_model(repo_id)` loads it.
 

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from ..config import checked
 from ..device import placement
 from ..errors import InputError
 from ..layers import ConvBlock, ResidualBlock
@@ -20,6 +21,7 @@ from .networks import Ensemble, Explanation, Model, Network
 _CHUNK_BYTES = 2**23
 
 
+@checked
 def for_inference(model: Model) -> "InferenceModel":
     """Returns a copy of a network optimized for inference; the network itself is unchanged.
 

@@ -339,10 +339,13 @@ def polar_network(
         )
     if angles is None:
         angles = 2 * height if stack == "l" else height
+    radii = width if radii is None else radii
+    limit = max(2**20, 2 * height * width)  # halvings are those of the image
+    check("angles × radii", (angles, radii), angles * radii <= limit, f"at most {limit:,} for this image_size")
     if origin_jitter_px is None:
         origin_jitter_px = 0.0 if predictor is None else 2.0
     transformer = PolarTransformer(
-        PolarGrid(angles, width if radii is None else radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
+        PolarGrid(angles, radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
         predictor,
         origin_jitter_px=origin_jitter_px,
         mode=mode,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..config import build, check, check_options
+from ..config import build, check, check_options, checked
 from ..errors import InputError, InputTypeError, unknown_name
 from ..files import parse_json, read_tensors, save_tensors
 from . import networks
@@ -56,16 +56,19 @@ _METADATA: dict[str, type] = {"dataset": str, "recipe": str, "fit": str, "datase
 _OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans"}
 
 
+@checked
 def list_models(pattern: str = "*") -> list[str]:
     """Returns the names of the networks that match a pattern such as "ptn*"."""
     return sorted(name for name in (*_BUILDERS, *_ENSEMBLES) if fnmatch(name, pattern))
 
 
+@checked
 def list_pretrained(pattern: str = "*") -> list[str]:
     """Returns the names of the released weights, as "model.tag", that match a pattern."""
     return sorted(path.stem for path in WEIGHTS.glob("*.safetensors") if fnmatch(path.stem, pattern))
 
 
+@checked
 def list_options(name: str) -> list[str]:
     """Returns the names of the options of `create_model(name)` besides the sizes."""
     builder = _builder(name.partition(".")[0])
@@ -75,6 +78,7 @@ def list_options(name: str) -> list[str]:
     return [option for option in inspect.signature(builder).parameters if option not in fixed]
 
 
+@checked
 def create_model(
     name: str,
     *,
@@ -161,6 +165,7 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
     )
 
 
+@checked
 def save_weights(model: Model, path: str | Path, *, half: bool = False) -> None:
     """Write the weights, configuration, classes and metadata of a model as a safetensors file.
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config import build, override
+from ..config import build, check, override
 from ..data import Dataset, VoxelDataset, load_folder
 from ..data.augment import AugmentSpec
 from ..data.dataset import subset
@@ -93,6 +93,7 @@ def fit(
     if valid is not None:
         valid_set = match_classes(_as_dataset(model, valid, "valid", train_set.classes), train_set.classes)
     options = {"epochs": epochs, "batch": batch, "optimizer.lr": lr, "seed": seed, "precision": precision}
+    check("settings", settings, isinstance(settings, Mapping | None), "an object of settings")
     chosen = {key: value for key, value in options.items() if value is not None} | dict(settings or {})
     augmentation = build(AugmentSpec, augment or {}, "augment")
     recipe = _make_recipe(model, train_set, valid_set is not None, augmentation, chosen)

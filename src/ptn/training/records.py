@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 from ..config import build, check
@@ -112,9 +113,14 @@ def check_appendable(path: Path) -> None:
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     if path.is_file():
         read_records(path)
-    suitable = path.is_file() if path.exists() else existing.is_dir()
-    if not suitable or not os.access(existing, os.W_OK):
-        raise InputError(f"cannot write records to {path}: choose another file")
+    suitable = path.is_file() if path.exists() else existing.is_dir() and not path.is_symlink()
+    try:
+        if suitable:
+            with path.open("ab") if path.exists() else TemporaryFile(dir=existing):
+                return
+    except OSError as error:
+        raise InputError(f"cannot write records to {path}: {error.strerror}") from error
+    raise InputError(f"cannot write records to {path}: choose another file")
 
 
 def _complete(data: bytes, path: Path) -> bytes:
