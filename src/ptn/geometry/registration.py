@@ -18,9 +18,9 @@ _LOG_STEP = math.log(_SIDE / 2 / 4) / 96
 _MAX_SCALE = 2.2
 _WINDOW_POWER = 0.8  # of a cosine: a wide window, because images that are shifted share their borders
 _MAGNITUDE_POWER, _PHASE_POWER = 0.7, 0.8
-_SMOOTHING = 0.15  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
+_SMOOTHING = 0.3  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
 _REFINEMENTS = 2
-_CHUNK = 8  # pairs whose images and spectra stay in the cache of a core
+_CHUNK = 16  # pairs whose images and spectra stay in the cache of a core
 
 
 class Registration(NamedTuple):
@@ -53,21 +53,24 @@ def register(moving: Tensor, fixed: Tensor) -> Registration:
             "moving and fixed must have the same number of images and channels, and be on one device; got "
             f"{tuple(moving.shape)} on {moving.device} and {tuple(fixed.shape)} on {fixed.device}"
         )
-    if not len(moving):
-        none = fixed.new_zeros(0, dtype=torch.float32)
-        return Registration(Similarity(none, none, none.new_zeros(0, 2)), torch.zeros_like(fixed), none)
-    length = _CHUNK if moving.is_cpu else len(moving)
-    parts = [_match(*pair) for pair in zip(moving.split(length), fixed.split(length), strict=True)]
-    rotation, scale, shift, warped, confidence = (torch.cat(values) for values in zip(*parts, strict=True))
-    return Registration(Similarity(rotation, scale, shift), warped, confidence)
+    numbers, warped = fixed.new_empty((len(moving), 5), dtype=torch.float32), torch.empty_like(fixed)
+    length = _CHUNK if moving.is_cpu else max(1, len(moving))
+    for start in range(0, len(moving), length):
+        part = slice(start, start + length)
+        numbers[part] = _match(moving[part], fixed[part])
+    pose = Similarity(numbers[:, 0], numbers[:, 1], numbers[:, 2:4])
+    matrices, length = pose.inverse().matrix(), 2 if moving.is_cpu else length
+    for start in range(0, len(moving), length):
+        part = slice(start, start + length)
+        warped[part] = _warp(moving[part], matrices[part], (fixed.shape[2], fixed.shape[3]))
+    return Registration(pose, warped, numbers[:, 4])
 
 
-def _match(moving: Tensor, fixed: Tensor) -> tuple[Tensor, ...]:
-    """Return rotation, scale, shift_px, warped image and confidence of each pair."""
+def _match(moving: Tensor, fixed: Tensor) -> Tensor:
+    """Return rotation, scale, shift_px and confidence of each pair: (N, 5)."""
     count, side = len(moving), max(*moving.shape[2:], *fixed.shape[2:])
     reduced = [_reduce(images, side) for images in (moving, fixed)]
-    pixels, windows = (torch.cat(parts) for parts in zip(*reduced, strict=True))
-    windowed = pixels * windows
+    windowed = torch.cat([pixels * window for pixels, window in reduced])
     spectra = torch.fft.rfft2(windowed)
     high_pass, low_pass, columns = _filters(moving.device)
     magnitude = torch.fft.fftshift(_power(spectra).pow(_MAGNITUDE_POWER / 2) * high_pass, dim=1)
@@ -76,7 +79,7 @@ def _match(moving: Tensor, fixed: Tensor) -> tuple[Tensor, ...]:
     origin = magnitude.new_tensor((1 / (_SIDE // 2 + 1) - 1, 1 / _SIDE)).expand(2 * count, 2)
     polar = polar_sample(magnitude[:, None], origin, _SPECTRUM)[:, 0]
     polar = (polar - polar.mean(dim=(1, 2), keepdim=True)) * columns
-    shape = (_SPECTRUM.angles, 2 * _SPECTRUM.radii)  # so that columns do not wrap
+    shape = (_SPECTRUM.angles, 128)  # more columns than radii and reach, so that they do not wrap
     both = torch.fft.rfft2(polar, s=shape)
     cross = _whiten(both[:count].conj() * both[count:], _PHASE_POWER)
     reach = int(math.log(_MAX_SCALE) / _LOG_STEP)
@@ -88,22 +91,23 @@ def _match(moving: Tensor, fixed: Tensor) -> tuple[Tensor, ...]:
     # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
     # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
     # its first pixel.
-    rotated = torch.fft.rfft2(_warp(windowed[:, None][:count], Similarity(rotation, scale))[:, 0])
-    target = spectra[count:]
-    cross = torch.cat((_whiten(rotated.conj() * target, 1.0), _whiten(rotated * target, 1.0))) * low_pass
-    y, x, height = _peak(torch.fft.irfft2(cross, s=(_SIDE, _SIDE)), wraps=True)
-    x = torch.where(x > _SIDE / 2, x - _SIDE, x)
+    half = _SIDE // 2
+    source, target = _halve(windowed)[:, None].split(count)
+    rotated = torch.fft.rfft2(_warp(source, Similarity(rotation, scale).inverse().matrix())[:, 0])
+    fixed_spectra = torch.fft.rfft2(target[:, 0])
+    cross = torch.cat((_whiten(rotated.conj() * fixed_spectra, 1.0), _whiten(rotated * fixed_spectra, 1.0)))
+    y, x, height = _peak(torch.fft.irfft2(cross * low_pass, s=(half, half)), wraps=True)
+    x, y = torch.where(x > half / 2, x - half, x), torch.where(y > half / 2, y - half, y)
     upright = height[:count] >= height[count:]
-    x, y = (torch.where(upright, v[:count], v[count:] + 1) for v in (x, torch.where(y > _SIDE / 2, y - _SIDE, y)))
-    pose = Similarity(torch.where(upright, rotation, rotation + math.pi), scale, torch.stack((x, y), dim=1))
-    rotation, scale, shift, confidence = _refine(pixels, windows > 0, pose)
-    rotation, shift = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi, shift * (side / _SIDE)
-    warped = _warp(moving, Similarity(rotation, scale, shift), (fixed.shape[2], fixed.shape[3]))
-    return rotation, scale, shift, warped, confidence
+    shift = torch.stack([torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)], dim=1)
+    pose = Similarity(torch.where(upright, rotation, rotation + math.pi), scale, shift)
+    rotation, scale, shift, confidence = _refine(_with_support(*reduced[0]), _with_support(*reduced[1]), pose)
+    rotation, shift = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi, shift * (side / half)
+    return torch.cat((torch.stack((rotation, scale), dim=1), shift, confidence[:, None]), dim=1)
 
 
 def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """Return gray images (N, _SIDE, _SIDE) of mean 0, scaled by _SIDE / side, and their windows."""
+    """Return gray images (N, _SIDE, _SIDE) of mean 0, scaled by _SIDE / side, and their window."""
     height, width = images.shape[2:]
     gray = images.mean(dim=1) if images.shape[1] > 1 else images[:, 0]
     factor = min(max(1, side // _SIDE), height, width)
@@ -121,15 +125,17 @@ def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
     span = torch.arange(_SIDE, device=images.device) - (_SIDE - 1) / 2
     y, x = ((span * (math.pi / (n * share))).clamp(-math.pi / 2, math.pi / 2).cos() for n in (height, width))
     window = (y[:, None] * x).clamp(min=0).pow(_WINDOW_POWER)
-    return gray, torch.where(window > 1e-3, window, 0.0).expand(len(gray), -1, -1)
+    return gray, torch.where(window > 1e-3, window, 0.0)
 
 
-def _warp(images: Tensor, pose: Similarity, size: tuple[int, int] | None = None) -> Tensor:
-    """`similarity_warp` with points that are sums of a row and a column: fewer passes over memory on a CPU."""
+def _warp(images: Tensor, inverse: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    """`similarity_warp` by the inverse of a matrix (N, 2, 3).
+
+    Points are sums of a row and a column: fewer passes over memory on a CPU.
+    """
     height, width = images.shape[2:]
     rows, columns = size or (height, width)
-    matrix = pose.inverse().matrix().to(torch.float32)
-    matrix = matrix * matrix.new_tensor([[2 / width], [2 / height]])
+    matrix = inverse * inverse.new_tensor([[2 / width], [2 / height]])
     x = torch.arange(columns, device=images.device) - (columns - 1) / 2
     y = torch.arange(rows, device=images.device) - (rows - 1) / 2
     points = matrix[:, :, 0, None, None] * x + (matrix[:, :, 1, None] * y + matrix[:, :, 2, None])[..., None]
@@ -141,7 +147,8 @@ def _filters(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return a high-pass for magnitudes, a low-pass for correlations, and a window for log-polar columns."""
     y, x = torch.fft.fftfreq(_SIDE)[:, None], torch.fft.rfftfreq(_SIDE)
     cosines = torch.cos(math.pi * y) * torch.cos(math.pi * x)
-    low_pass = torch.exp(-(y.square() + x.square()) / (2 * _SMOOTHING**2))
+    half_y, half_x = torch.fft.fftfreq(_SIDE // 2)[:, None], torch.fft.rfftfreq(_SIDE // 2)
+    low_pass = torch.exp(-(half_y.square() + half_x.square()) / (2 * _SMOOTHING**2))
     columns = torch.hann_window(_SPECTRUM.radii, periodic=False).sqrt()
     high_pass = (1 - cosines) * (1 + cosines)
     return high_pass.to(device), low_pass.to(device), columns.to(device)
@@ -170,21 +177,27 @@ def _peak(correlation: Tensor, *, wraps: bool) -> tuple[Tensor, Tensor, Tensor]:
     return y, column + peak_offset(correlation[sample, row], column, wraps=wraps), height
 
 
-def _refine(pixels: Tensor, support: Tensor, pose: Similarity) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _halve(pixels: Tensor) -> Tensor:
+    rows = pixels[..., ::2, :] + pixels[..., 1::2, :]
+    return (rows[..., ::2] + rows[..., 1::2]) / 4
+
+
+def _with_support(pixels: Tensor, window: Tensor) -> Tensor:
+    """Return pixels and the support of their window at half the resolution: (N, 2, h, w)."""
+    parts = _halve(pixels), _halve((window > 0).to(pixels.dtype))
+    return torch.stack(torch.broadcast_tensors(*parts), dim=1)
+
+
+def _refine(moving: Tensor, fixed: Tensor, pose: Similarity) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the fields of the pose after Gauss-Newton steps at half the resolution, and the confidence."""
-    both = torch.stack((pixels, support.to(pixels.dtype)), dim=1)
-    both = both[..., ::2, :] + both[..., 1::2, :]
-    half = (both[..., ::2] + both[..., 1::2]) / 4
-    moving, fixed = half.chunk(2)
     target, inside = fixed[:, 0], fixed[:, 1] > 0.99
     along_y, along_x = torch.gradient(target, dim=(1, 2))
     span = torch.arange(target.shape[1], device=target.device) - (target.shape[1] - 1) / 2
     x, y = span[None, :], span[:, None]
     # derivatives of the fixed image with respect to rotation, logarithm of the scale, and shift
     slopes = torch.stack((along_y * x - along_x * y, along_x * x + along_y * y, along_x, along_y), dim=1).flatten(2)
-    pose = Similarity(pose.rotation, pose.scale, torch.as_tensor(pose.shift_px) / 2)
     for step in range(_REFINEMENTS + 1):
-        warped = _warp(moving, pose)
+        warped = _warp(moving, pose.inverse().matrix())
         overlap = ((warped[:, 1] > 0.99) & inside).flatten(1).to(target.dtype)[:, None]
         area = overlap.sum(dim=2, keepdim=True).clamp(min=1)
         values = torch.stack((warped[:, 0], target), dim=1).flatten(2)
@@ -200,4 +213,4 @@ def _refine(pixels: Tensor, support: Tensor, pose: Similarity) -> tuple[Tensor, 
     power = (products[:, 0, 0] * products[:, 1, 1]).sqrt().clamp(min=1e-12)
     confidence = (products[:, 0, 1] / power).clamp(0, 1)
     rotation, scale, shift = (torch.as_tensor(value) for value in (pose.rotation, pose.scale, pose.shift_px))
-    return rotation, scale, shift * 2, confidence
+    return rotation, scale, shift, confidence
