@@ -160,7 +160,8 @@ def polar_unsample(
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
     check_size(size)
     dtype = coordinate_dtype(polar)
-    check_number("fill", fill)
+    if fill is not None:
+        check_number("fill", fill)
     if isinstance(fill, Tensor) and fill.dim():
         raise InputTypeError(f"fill must be one number; got shape {tuple(fill.shape)}")
     height, width = size

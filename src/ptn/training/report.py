@@ -3,6 +3,8 @@
 import base64
 import html
 import math
+import warnings
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,12 +48,13 @@ def write_report(run: Run, model: Model, test: Any, folder: Path) -> str:
     result = evaluate(model, test)
     picture = folder / "report.png"
     _draw(run, model, test, result.confusion, picture)
+    names = _printable(test.classes)
     rows = {
         "test error": f"{result.error:.2f}% of {result.n} images",
         "validation error": "none" if run.best_error is None else f"{run.best_error:.2f}%",
         "model": f"{run.recipe.model.name}, {sum(p.numel() for p in model.parameters()):,} parameters",
         "training": f"{len(run.data.train)} images, {run.epoch} epochs, {run.seconds:.0f} s on {run.device}",
-        "classes": ", ".join(test.classes[:_MAX_CLASSES]) + (" …" if len(test.classes) > _MAX_CLASSES else ""),
+        "classes": ", ".join(names[:_MAX_CLASSES]) + (" …" if len(names) > _MAX_CLASSES else ""),
     }
     cells = "".join(f"<tr><th>{key}<td>{html.escape(value)}" for key, value in rows.items())
     encoded = base64.b64encode(picture.read_bytes()).decode()
@@ -62,13 +65,14 @@ def write_report(run: Run, model: Model, test: Any, folder: Path) -> str:
 def _draw(run: Run, model: Model, test: Dataset, confusion: Tensor, path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    with paper():
+    with paper(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names in any script
         figure = plt.figure(figsize=(12, 11), layout="constrained")
         grid = figure.add_gridspec(2, height_ratios=(2, 1.25))
         top, bottom = (figure.add_subfigure(grid[row]) for row in range(2))
         (curves, matrix), (angles, sizes) = top.subplots(2, 2)
         _draw_curves(curves, run)
-        _draw_confusion(matrix, confusion, test.classes)
+        _draw_confusion(matrix, confusion, _printable(test.classes))
         _draw_robustness(angles, sizes, model, test)
         _draw_mistakes(bottom, model, test)
         save(figure, path)
@@ -85,7 +89,7 @@ def _draw_curves(axes: Any, run: Run) -> None:
     faint_grid(axes)
 
 
-def _draw_confusion(axes: Any, confusion: Tensor, classes: tuple[str, ...]) -> None:
+def _draw_confusion(axes: Any, confusion: Tensor, classes: list[str]) -> None:
     shown = classes[:_MAX_CLASSES]
     counts = confusion[: len(shown), : len(shown)]
     shares = counts / confusion.sum(dim=1, keepdim=True).clamp(min=1)[: len(shown)]
@@ -132,12 +136,13 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
     grid = figure.subplots(2, _MISTAKES, squeeze=False)
     for axes in grid.flat:
         axes.axis("off")
+    names = _printable(test.classes)
     explanation = model.explain(images[worst]) if isinstance(model, PolarNetwork) else None
     for column, index in enumerate(worst.tolist()):
         upper, lower = grid[:, column]
         _show(upper, images[index])
-        names = test.classes[int(test.labels[index])], test.classes[int(predicted[index])]
-        upper.set_title(f"{names[0][:12]}, read as {names[1][:12]}\n({confidence[index]:.0%})", size=8)
+        true, read = names[int(test.labels[index])], names[int(predicted[index])]
+        upper.set_title(f"{true[:12]}, read as {read[:12]}\n({confidence[index]:.0%})", size=8)
         if explanation is None:
             continue
         if explanation.origins is not None:
@@ -151,3 +156,8 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
 
 def _show(axes: Any, image: Tensor) -> None:
     axes.imshow(image.permute(1, 2, 0).clamp(0, 1).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
+
+
+def _printable(names: Sequence[str]) -> list[str]:
+    """Returns names of classes without control characters, and without $, which starts mathematics."""
+    return ["".join(letter if letter.isprintable() and letter != "$" else "_" for letter in name) for name in names]
