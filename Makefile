@@ -7,7 +7,7 @@ MARK := $(VENV)/.ready
 # Idle OpenMP threads sleep instead of spinning, which is faster if other processes use the cores.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test test-all test-slow test-attack lint browser screenshot tables docs figures bench test-gpu clean
+.PHONY: demo test test-all test-slow test-attack lint browser tables docs figures bench test-gpu clean
 
 ## demo: set up, train a PTN and a plain CNN on real digits, write out/quickstart.png
 demo: $(MARK)-demo
@@ -32,23 +32,25 @@ lint: $(MARK)-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-## browser: Chromium for the tests of the page, if there is none: the system's, or else Playwright's
+## browser: Chromium and npm for the tests of the page, if there are none: the system's, or else Playwright's Chromium
 browser: $(MARK)-dev
-	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
-	then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
-	else $(BIN)/playwright install --with-deps chromium; fi
+	@apt=; if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then apt=yes; fi; \
+	install() { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$$@"; }; \
+	command -v chromium chromium-browser google-chrome > /dev/null || \
+	  if [ $$apt ]; then install chromium fonts-dejavu-core; else $(BIN)/playwright install --with-deps chromium; fi; \
+	command -v npm > /dev/null || if [ $$apt ]; then install npm; else echo "npm is missing" >&2; exit 1; fi
 
-## screenshot: the README's picture of the page
-screenshot: browser
-	PTN_SCREENSHOT=docs/images/demo.webp $(BIN)/python -m pytest -m slow tests/unit/demo/test_page.py -k every_angle
+# onnxruntime-web for the page in the browser alone, axe-core for its tests
+node_modules: package.json
+	npm install --no-package-lock --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
 
 ## tables: update the tables in README and docs from experiments/results/
 tables: $(MARK)-dev
 	$(BIN)/python -m experiments report $(foreach page,$(shell grep -rl '^<!-- report:' README.md docs),--page $(page))
 
 ## docs: the documentation as a site, into site/; broken links and references are errors
-docs: $(MARK)-dev
+docs: $(MARK)-dev node_modules
 	$(BIN)/mkdocs build --strict
 
 ## bench: the suites for a CPU, into benchmarks/ and docs/performance.md; about ten minutes
@@ -65,7 +67,7 @@ test-gpu:
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/gpu/run.py
 
 clean:
-	rm -rf $(VENV) out site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules build out site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,6 +1,8 @@
-"""Shared fixtures: seeds, global settings of torch, real data, photographs, timm, and a check of Triton kernels."""
+"""Shared fixtures: seeds, options of torch, real data, photographs, timm, npm packages, Triton kernels."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -103,3 +105,16 @@ def kernels_agree() -> Callable[..., None]:
             assert error <= limit * truth.detach().abs().max().clamp(min=1)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    """The packages of package.json, installed if they are not. PTN_BROWSER=required forbids to skip without npm."""
+    repository = Path(__file__).parents[1]
+    command = ["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+    folder = repository / "node_modules"
+    if not (folder / "axe-core").is_dir():
+        if shutil.which("npm") is None and os.environ.get("PTN_BROWSER") != "required":
+            pytest.skip("npm is not installed: axe-core and onnxruntime-web come from there")
+        subprocess.run(command, cwd=repository, check=True)
+    return folder

@@ -191,10 +191,14 @@ def test_numbers_are_those_of_the_records(page, records, models):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("node_modules")
 def test_the_site_builds_strictly(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs mkdocs: pip install 'ptn[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
     built = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
     assert "<math" in (tmp_path / "how-it-works.html").read_text(encoding="utf-8")
+    assert 'src="demo/index.html"' in (tmp_path / "index.html").read_text(encoding="utf-8")
+    models = json.loads((tmp_path / "demo" / "setup.json").read_text(encoding="utf-8"))["models"]
+    assert all((tmp_path / "demo" / model["onnx"]).stat().st_size > 100_000 for model in models)
     assert "polar_unsample" in (tmp_path / "api" / "geometry.html").read_text(encoding="utf-8")

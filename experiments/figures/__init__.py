@@ -13,13 +13,14 @@ from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import unpack_voxels
 from ptn.data.mnist import bundled_digits
 from ptn.data.voxelize import fill
+from ptn.demo.models import Pair, find_pairs, load_samples
 from ptn.errors import InputError, check_choice, optional_module
 from ptn.evaluation import match_classes
 from ptn.figures import draw_log_polar, paper
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
 
-from . import architecture, curves, cylinder, moving, responses, sim2mnist, svhn, unwrapping
+from . import architecture, curves, cylinder, hero, responses, sim2mnist, svhn, unwrapping
 
 
 def _digit(label: int) -> Tensor:
@@ -78,6 +79,15 @@ def _azimuth(path: Path) -> None:
     curves.draw(curves.AZIMUTH_PANELS, "azimuth", path, labels)
 
 
+def _pair() -> Pair:
+    """Returns the released networks that were trained on upright digits."""
+    return next(pair for pair in find_pairs() if pair.key == "ptn_b.mnist-anywhere")
+
+
+def _upright(path: Path) -> None:
+    curves.draw_poses(_pair(), load_samples("digits"), path)
+
+
 def _rotsvhn(path: Path) -> None:
     rotated, wide, shrunk = (
         _load("rotsvhn", "test", **options) for options in ({}, {"size": 48}, {"scale": (0.6, 1.0)})
@@ -100,9 +110,11 @@ def _origins(path: Path) -> None:
 # The format and the function of each figure.
 FIGURES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "logpolar": ("webp", lambda path: draw_log_polar(_digit(3), path)),
-    "responses": ("webp", lambda path: responses.draw(_digit(4), path)),
-    "architecture": ("png", _architecture),
-    "moving": ("webp", lambda path: moving.draw(_digit(4), _network("ptn_s.quickstart"), path)),
+    "hero": ("webp", lambda path: hero.draw(_pair(), load_samples("digits").images[0] / 255, path)),
+    "upright": ("webp", _upright),
+    "orbit": ("webp", lambda path: responses.draw_orbit(_digit(4), path)),
+    "responses": ("webp", lambda path: responses.draw_maps(_digit(4), path)),
+    "architecture": ("webp", _architecture),
     "sim2mnist": ("webp", _sim2mnist),
     "cylinder": ("webp", _cylinder),
     "azimuth": ("webp", _azimuth),
@@ -121,7 +133,7 @@ def figures(
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path("out"),
 ) -> None:
-    """Draw figures of the paper, from data, records and released networks, and print their paths.
+    """Draw figures for light and for dark pages, from data, records and released networks, and print their paths.
 
     Without names, figures whose data are missing are skipped with a message.
     """
@@ -130,13 +142,13 @@ def figures(
     optional_module("matplotlib", "ptn[figures]")
     for name in names or FIGURES:
         suffix, draw = FIGURES[name]
-        path = output / f"{name}.{suffix}"
         try:
-            with paper():
-                draw(path)
+            for dark in (False, True):
+                path = output / f"{name}{'.dark' * dark}.{suffix}"
+                with paper(dark=dark):
+                    draw(path)
+                print(path)
         except InputError as error:
             if names:
                 raise
             print(f"skipped {name}: {error}", file=sys.stderr)
-        else:
-            print(path)

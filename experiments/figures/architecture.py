@@ -45,7 +45,7 @@ def draw(model: PolarNetwork, image: Tensor, path: Path, *, title: str) -> None:
     """Draws `model`, which has a learned origin, applied to `image` (1, H, W) in [0, 1]."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 5.1), layout="constrained")
+    figure = Figure(figsize=(10.4, 4.4), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
     axes.set_aspect("equal")
@@ -175,5 +175,5 @@ def _probabilities(axes: Any, probabilities: Sequence[float], x: float) -> float
 def _arrow(axes: Any, *points: Point) -> None:
     """Draws a line through `points` with a head at the last."""
     axes.plot(*zip(*points[:-1], strict=True), color=INK, linewidth=1.3, solid_capstyle="round")
-    style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", points[-1], points[-2], arrowprops=style)
+    arrow = axes.annotate("", points[-1], points[-2], arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0})
+    arrow.arrow_patch.set(color=axes.yaxis.label.get_color(), linewidth=1.3)

@@ -2,11 +2,26 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ptn.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, angle_axis, faint_grid, save
+from ptn.demo.inspect import count_correct
+from ptn.demo.models import Pair, Samples
+from ptn.figures import (
+    BLUE,
+    CNN_COLOR,
+    GREEN,
+    ORANGE,
+    PTN_COLOR,
+    PURPLE,
+    SKY,
+    VERMILION,
+    angle_axis,
+    faint_grid,
+    save,
+)
+from ptn.geometry import Similarity
 from ptn.training.records import Record
 
 from ..recipes import is_outdated
@@ -84,6 +99,37 @@ def draw(panels: Panels, metric: str, path: Path, labels: tuple[str, str]) -> No
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     for axes in grid[:, 0]:
         axes.set_ylabel(labels[1])
+    save(figure, path)
+
+
+def draw_poses(pair: Pair, samples: Samples, path: Path) -> None:
+    """Draws the accuracy of a pair on sample images against their rotation, their size and their shift."""
+    from matplotlib.figure import Figure
+
+    scale, width = pair.digit_scale, pair.size[1]
+    panels: dict[str, tuple[list[float], Callable[[float], Similarity]]] = {
+        "rotated by": ([*range(0, 361, 15)], lambda x: Similarity(math.radians(x), scale)),
+        "scaled by": (
+            [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+            lambda x: Similarity(0.0, scale * x),
+        ),
+        "shifted (px)": ([*range(0, width // 4 + 1)], lambda x: Similarity(0.0, scale, (x, -x))),
+    }
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    grid = figure.subplots(1, 3, sharey=True, width_ratios=(2, 1.1, 1.1))
+    for axes, (label, (amounts, pose)) in zip(grid, panels.items(), strict=True):
+        counts = [count_correct(pair, samples, pose(amount)) for amount in amounts]
+        faint_grid(axes)
+        axes.set_xlabel(label, fontsize=11)
+        for key, name, color in (("polar", "Polar network", PTN_COLOR), ("plain", "Plain CNN", CNN_COLOR)):
+            accuracy = [100 * (count[key] or 0) / len(samples.labels) for count in counts]
+            axes.plot(amounts, accuracy, color=color, linewidth=2.4, label=name)
+    angle_axis(grid[0])
+    grid[0].set_ylabel("correct (%)", fontsize=11)
+    grid[0].set_ylim(0, 101)
+    grid[0].legend(frameon=False, fontsize=11, loc="center", bbox_to_anchor=(0.5, 0.62))
+    count = f"{len(samples.labels):,}"
+    figure.suptitle(f"Trained on upright digits of one size only: {count} test digits", fontsize=12)
     save(figure, path)
 
 

@@ -121,15 +121,21 @@ def _on_canvas(digit: Tensor, pose: Similarity = Similarity()) -> Tensor:  # noq
     return similarity_warp(digit.double()[None, None], placed, size=(SIZE, SIZE), mode="bicubic").clamp(0, 1)[0, 0]
 
 
-def draw(digit: Tensor, path: Path) -> None:
-    """Draws the figure for `digit` (H, W) in [0, 1]."""
+def draw_orbit(digit: Tensor, path: Path) -> None:
+    """Draws the responses of `digit` (H, W) in [0, 1] to a filter at every angle."""
     from matplotlib.figure import Figure
 
-    kernels = [random_filter(seed) for seed in range(FILTERS)]
-    figure = Figure(figsize=(9.6, 10), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.42))
-    _draw_orbit(parts[0], respond_to_orbit(digit, kernels[0]))
-    _draw_maps(parts[1], [respond_everywhere(digit, kernel) for kernel in kernels])
+    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+    _draw_orbit(figure, respond_to_orbit(digit, random_filter(0)))
+    save(figure, path)
+
+
+def draw_maps(digit: Tensor, path: Path) -> None:
+    """Draws the responses of `digit` (H, W) in [0, 1] to filters at every angle and scale."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 6.4), layout="constrained")
+    _draw_maps(figure, [respond_everywhere(digit, random_filter(seed)) for seed in range(FILTERS)])
     save(figure, path)
 
 

@@ -1,9 +1,10 @@
-"""Recipes of Table 2 (MNIST R, MNIST RTS, SIM2MNIST) and of generalisation to unseen scales and angles."""
+"""Recipes of Table 2 (MNIST R, MNIST RTS, SIM2MNIST), of unseen scales and angles, and of upright digits."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ptn.training.recipe import DataSpec, ModelSpec, Recipe
+from ptn.data.augment import AugmentSpec
+from ptn.training.recipe import DataSpec, ModelSpec, OptimizerSpec, Recipe, ScheduleSpec
 
 from .base import FORMS, evaluations
 from .digits import FAMILIES, digit_recipe
@@ -22,6 +23,26 @@ def recipes() -> Iterator[Recipe]:
     yield digit_recipe("sim2mnist", "ptn_b", "modern", augmented=True, evaluations=rows)
     for dataset in ("sim2mnist-larger", "sim2mnist-turned"):
         yield from _generalisation(dataset)
+    for model in ("ptn_b", "ccnn_b"):
+        yield _upright(model)
+
+
+def _upright(model: str) -> Recipe:
+    """Returns the recipe of a network that sees upright digits of one size only, at any place; for a CPU."""
+    # the origin learns to follow a digit only if digits are at different places
+    options = {"angles": 64, "origin_turns": 4} if model.startswith("ptn") else {}
+    return Recipe(
+        name=f"mnist-anywhere/{model}/modern/shifted",
+        data=DataSpec("mnist-anywhere"),
+        model=ModelSpec(model, options),
+        optimizer=OptimizerSpec(lr=0.005),
+        schedule=ScheduleSpec("cosine", warmup=0.05),
+        augment=AugmentSpec(shift_px=8.0, mode="bicubic"),
+        epochs=8,
+        batch=100,
+        origin_jitter_px=1.0 if options else None,
+        label_smoothing=0.1,
+    )
 
 
 def _generalisation(dataset: str) -> Iterator[Recipe]:

@@ -31,7 +31,10 @@ HEATMAP_CMAP = "inferno"
 
 _HEAT_RGB, _HEAT_OPACITY = (255, 70, 0), 0.65
 _CAPTION_COLOR, _CAPTION_BACKGROUND = "#e6edf3", "#0d1117"
-_DOTS_PER_INCH = 80
+_DOTS_PER_INCH = 160  # twice the width at which figures are shown
+_DARK_PAGE, _DARK_INK = "#0f1318", "#e8ecf1"
+# Colors of lines and text on a dark page; those of a light page would be too dark there.
+_ON_DARK = {BLUE: SKY, VERMILION: "#f0a030", INK: _DARK_INK}
 _SAVE_OPTIONS: dict[str, Any] = {
     "webp": {"pil_kwargs": {"quality": 65, "method": 6}},
     "svg": {"metadata": {"Date": None}},
@@ -39,19 +42,43 @@ _SAVE_OPTIONS: dict[str, Any] = {
 
 
 @contextmanager
-def paper() -> Iterator[None]:
-    """Context manager that sets the color of text and lines. Text stays text in SVG files."""
+def paper(*, dark: bool = False) -> Iterator[None]:
+    """Context manager that sets the colors of text, lines and background. Text stays text in SVG files."""
     from matplotlib import rc_context
 
     inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "legend.labelcolor")
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "ptn"} | dict.fromkeys(inked, INK)
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "ptn"} | dict.fromkeys(
+        inked, _DARK_INK if dark else INK
+    )
+    if dark:
+        settings |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), _DARK_PAGE)
     with rc_context(settings):
         yield
 
 
+def recolor(figure: Any) -> None:
+    """Replaces the dark colors of lines, texts and patches by light ones if the style is that of a dark page."""
+    from matplotlib import rcParams
+    from matplotlib.colors import to_hex
+
+    if rcParams["text.color"] != _DARK_INK:
+        return
+    for artist in figure.findobj():
+        for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+            read = getattr(artist, f"get_{name}", None)
+            value = read() if read else None
+            if isinstance(value, str | tuple):
+                try:
+                    light = _ON_DARK.get(to_hex(value))
+                except ValueError:  # "none", or a name that depends on another artist
+                    continue
+                if light is not None:
+                    getattr(artist, f"set_{name}")(light)
+
+
 def faint_grid(axes: Any) -> None:
     """Adds faint grid lines and removes the upper and right spines."""
-    axes.grid(color=INK, alpha=0.12)
+    axes.grid(color="0.5", alpha=0.25)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -77,6 +104,7 @@ def explain_shift_lines(figure: Any) -> None:
 def save(figure: Any, path: Path) -> None:
     """Writes `figure` as .png, .webp or .svg; equal figures give equal files."""
     kind = path.suffix.removeprefix(".")
+    recolor(figure)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, **_SAVE_OPTIONS.get(kind, {}))
 

@@ -394,7 +394,7 @@ def test_requests(attack, caplog):
     from ptn.demo.server import serve
 
     ready = Queue()
-    threading.Thread(target=serve, args=([], []), kwargs={"port": 0, "on_ready": ready.put}, daemon=True).start()
+    threading.Thread(target=serve, args=([],), kwargs={"port": 0, "on_ready": ready.put}, daemon=True).start()
     address = ("127.0.0.1", urlsplit(ready.get(timeout=60)).port)
     body = b'{"model": "a", "image": "AAAA", "turn": 3, "scale": 1.0, "shift": [0, 0]}'
     head = b"POST /look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"

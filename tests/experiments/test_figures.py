@@ -8,7 +8,7 @@ from PIL import Image
 from torch import nn
 
 import ptn
-from experiments.figures import FIGURES, curves, cylinder, moving, responses, sim2mnist, svhn
+from experiments.figures import FIGURES, curves, cylinder, hero, responses, sim2mnist, svhn
 from ptn.data import Dataset
 from ptn.geometry import Similarity
 from ptn.layers import Location
@@ -162,13 +162,13 @@ def test_sim2mnist_can_be_drawn(centered_network, digits, tmp_path):
     "names",
     [
         ["architecture", "angles"],
-        pytest.param(["logpolar", "responses", "moving", "azimuth"], marks=pytest.mark.slow),
+        pytest.param(["logpolar", "orbit", "responses", "hero", "azimuth"], marks=pytest.mark.slow),
     ],
 )
 def test_figures_by_name(experiments, tmp_path, monkeypatch, names):
-    monkeypatch.setattr(moving, "STEPS", {"move": 2, "rotate": 2, "grow": 2})
+    monkeypatch.setattr(hero, "FRAMES", 3)
     outcome = experiments("figures", *names, "-o", tmp_path)
-    paths = [tmp_path / f"{name}.{FIGURES[name][0]}" for name in names]
+    paths = [tmp_path / f"{name}{style}.{FIGURES[name][0]}" for name in names for style in ("", ".dark")]
     assert (outcome.code, outcome.out.split()) == (0, [str(path) for path in paths])
     for path in paths:
         check_picture(path)

@@ -58,6 +58,8 @@ QUICK: list[tuple[str, str, dict[str, Any]]] = [
     *(("rotmnist", split, {}) for split in ("train", "valid", "test", "train+valid")),
     ("rotmnist", "valid", {"seed": 1, "source": "regenerated"}),
     *((name, split, {}) for name in ("mnist-r", "mnist-rts") for split in ("train", "test")),
+    *(("mnist-anywhere", split, {}) for split in ("train", "valid", "test")),
+    ("mnist-anywhere", "test", {"poses": "shifted"}),
     *(("sim2mnist", split, {}) for split in ("train", "valid")),
     ("sim2mnist", "valid", {"clutter": 0}),
     ("sim2mnist", "valid", {"clutter": 5, "clutter_px": 6}),

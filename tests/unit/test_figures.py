@@ -132,3 +132,21 @@ def test_a_constant_heatmap_and_a_long_caption():
     image = torch.randint(0, 255, (3, 300, 40), dtype=torch.uint8)
     picture = figures.overlay(image, (1.0, -1.0), torch.ones(5, 5), caption="a very long class name (12.3%)")
     assert np.array_equal(np.asarray(picture)[20:300, :20], image.permute(1, 2, 0).numpy()[20:, :20])
+
+
+def test_on_a_dark_page_the_background_is_dark_and_the_networks_keep_distinct_light_colors(tmp_path):
+    pages = {}
+    for dark in (False, True):
+        with figures.paper(dark=dark):
+            figure = Figure()
+            axes = figure.subplots()
+            for height, color in enumerate((figures.PTN_COLOR, figures.CNN_COLOR, figures.INK)):
+                axes.plot([0, 1], [height, height], color=color, linewidth=40)
+            figures.save(figure, tmp_path / "page.png")
+        with Image.open(tmp_path / "page.png") as picture:
+            pages[dark] = picture.convert("RGB")
+        assert {line.get_color() for line in axes.lines} == (
+            {figures.SKY, "#f0a030", "#e8ecf1"} if dark else {figures.PTN_COLOR, figures.CNN_COLOR, figures.INK}
+        )
+    assert min(pages[False].getpixel((2, 2))) > 240
+    assert max(pages[True].getpixel((2, 2))) < 40

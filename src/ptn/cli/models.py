@@ -112,12 +112,29 @@ def demo(
             help="A .safetensors file to show as well: a PTN, or a plain CNN to compare with. Repeatable."
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the page as static files, which need no server, and exit."),
+    ] = None,
+    runtime: Annotated[
+        Path, typer.Option(help="With --output: the folder dist of the npm package onnxruntime-web.")
+    ] = Path("node_modules/onnxruntime-web/dist"),
 ) -> None:
     """Serve a page to draw and transform a digit and compare a PTN with a plain CNN; Ctrl-C stops the server."""
     for package in ("starlette", "pydantic", "uvicorn"):
         optional_module(package, "ptn[demo]")
-    from ..demo.models import find_pairs, sample_digits
+    from ..demo.models import find_pairs
     from ..demo.server import serve
+
+    pairs = find_pairs(weights or ())
+    if output is not None:
+        from ..demo.bundle import write_page
+
+        for package in ("onnx", "onnxscript"):
+            optional_module(package, "ptn[export]")
+        write_page(pairs, output, runtime)
+        print(output / "index.html")
+        return
 
     def announce(address: str) -> None:
         print(f"{address}  (Ctrl-C stops the server)", flush=True)
@@ -125,6 +142,6 @@ def demo(
             webbrowser.open(address)
 
     try:
-        serve(find_pairs(weights or ()), sample_digits(), port=port, on_ready=announce)
+        serve(pairs, port=port, on_ready=announce)
     except KeyboardInterrupt:
         print()

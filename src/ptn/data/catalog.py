@@ -8,7 +8,15 @@ from typing import Any
 from ..config import check_options
 from ..errors import check_choice
 from .dataset import Dataset, VoxelDataset, concatenate, split_names
-from .digits import SPARE_IMAGES, SPECS, load_generated, load_mnist_split, load_quickstart, load_rotmnist
+from .digits import (
+    SPARE_IMAGES,
+    SPECS,
+    load_anywhere,
+    load_generated,
+    load_mnist_split,
+    load_quickstart,
+    load_rotmnist,
+)
 from .mnist import ROTATED_ZIP
 from .modelnet import SPLITS as MODELNET_SPLITS
 from .modelnet import load_modelnet
@@ -136,6 +144,13 @@ _ENTRIES = (
     ),
     _digits("sim2mnist-larger", "SIM2MNIST scaled by 1 to 1.6 in training, by 1.6 to 2.4 in the test set"),
     _digits("sim2mnist-turned", "SIM2MNIST upright in training, rotated by any angle in the test set"),
+    _digits(
+        "mnist-anywhere",
+        "MNIST digits upright in training, rotated by any angle, shifted and scaled by 0.7 to 1.4 in the test set",
+        splits={"train": 60_000, **SPECS["mnist-anywhere"].splits},
+        options=("poses", "seed"),
+        load=load_anywhere,
+    ),
     _svhn("svhn", "house number digits"),
     _svhn("rotsvhn", "house number digits rotated by any angle"),
     _svhn("svhn-minus", "house number digits without 6 and 9"),

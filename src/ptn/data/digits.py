@@ -1,4 +1,4 @@
-"""Generated digit sets: rotated MNIST, MNIST R, MNIST RTS, SIM2MNIST and the quickstart digits.
+"""Generated digit sets: rotated MNIST, MNIST R, MNIST RTS, SIM2MNIST, MNIST anywhere and the quickstart digits.
 
 A split is a function of the source digits and a `DigitSpec`. All random numbers are drawn for the whole set by one
 CPU generator, so a split does not depend on which others are generated.
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import check
-from ..errors import InputError
+from ..errors import InputError, check_choice
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset
 from .mnist import MNIST_SPLITS, ROTATED_ZIP, SIDE, DigitSource, bundled_digits, find_rotated, load_mnist
@@ -38,6 +38,7 @@ class DigitSpec:
         placement: "middle"; "ink": anywhere such that all ink of the rotated and scaled digit is in the image;
             "tile": such that the scaled 28×28 tile is in the image too.
         order: of the source digits; "stratified" is shuffled, with the same share of each class in every split.
+        shift_px: with placement "middle", the largest shift from it along x and y.
         clutter: number of fragments of other digits of the split in each image.
         clutter_px, clutter_scale: side of a fragment, and range of its scale, by default `scale`.
         copies: number of images of each digit, one after the other, each in its own pose.
@@ -48,6 +49,7 @@ class DigitSpec:
     degrees: Range
     scale: Range = (1.0, 1.0)
     placement: Literal["middle", "tile", "ink"] = "middle"
+    shift_px: float = 0.0
     order: Literal["given", "shuffled", "stratified"] = "given"
     clutter: int = 0
     clutter_px: int = 6
@@ -94,6 +96,7 @@ SPECS: Mapping[str, DigitSpec] = {
     "sim2mnist": SIM2MNIST,
     "sim2mnist-larger": replace(SIM2MNIST, scale=(1.0, 1.6), clutter_scale=SIM2MNIST.scale),
     "sim2mnist-turned": replace(SIM2MNIST, degrees=(0, 0)),
+    "mnist-anywhere": DigitSpec({"fit": 55_000, "valid": 5_000, "test": 10_000}, size=44, degrees=(0, 0)),
     "quickstart": DigitSpec(
         {"train": 4_000, "test": 1_000},
         size=42,
@@ -107,6 +110,15 @@ SPECS: Mapping[str, DigitSpec] = {
 _TEST_SPECS: Mapping[str, DigitSpec] = {
     "sim2mnist-larger": replace(SPECS["sim2mnist-larger"], scale=(1.6, 2.4)),
     "sim2mnist-turned": SIM2MNIST,
+}
+
+Poses = Literal["upright", "rotated", "shifted", "scaled"]
+# Poses of the validation and test images of "mnist-anywhere"; each set also has the changes of those before it.
+_POSES: Mapping[str, dict[str, Any]] = {
+    "upright": {},
+    "rotated": {"degrees": (0, 360)},
+    "shifted": {"degrees": (0, 360), "shift_px": 8.0},
+    "scaled": {"degrees": (0, 360), "shift_px": 8.0, "scale": (0.7, 1.4)},
 }
 
 
@@ -143,6 +155,24 @@ def load_generated(
     changes: dict[str, Any] = {"clutter": clutter, "clutter_px": clutter_px, "seed": seed}
     spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
     return _load_generated(name, load_mnist(), spec, split, "regenerated", "mnist_index")
+
+
+def load_anywhere(split: str, *, poses: Poses = "scaled", seed: int = 0) -> Dataset:
+    """Load MNIST on 44×44 pixels, for training on upright digits and testing in other poses.
+
+    "train" (60,000) is upright and in the middle. It contains "valid" (its last 5,000 digits); "fit" is the rest.
+
+    Args:
+        poses: of "valid" and "test" (10,000): "upright"; "rotated" by any angle; "shifted", also by up to ±8 pixels
+            along x and y; "scaled", also by 0.7 to 1.4.
+    """
+    check_choice("poses", poses, _POSES)
+    spec = replace(SPECS["mnist-anywhere"], seed=seed)
+    if split in ("valid", "test"):
+        spec = replace(spec, **_POSES[poses])
+    elif split == "train":
+        spec = replace(spec, splits=MNIST_SPLITS)
+    return _load_generated("mnist-anywhere", load_mnist(), spec, split, "regenerated", "mnist_index")
 
 
 def load_rotmnist(
@@ -194,6 +224,8 @@ def _load_generated(
         parameters.pop("clutter_scale")
     if spec.copies == 1:
         parameters.pop("copies")
+    if spec.shift_px == 0:
+        parameters.pop("shift_px")
     sha256 = fingerprint(source=digits.sha256, split=split, **parameters)
     tensors = cached(f"{name}-{split}", sha256, lambda: generate_digits(digits, spec, split))
     images, labels, index = (tensors.pop(key) for key in ("images", "labels", "index"))
@@ -275,7 +307,7 @@ def _draw_poses(
     scale = _uniform(generator, (total,), spec.scale)[rows]
     place = _uniform(generator, (total, 2), (0.0, 1.0))[rows]
     if spec.placement == "middle":
-        return rotation, scale, torch.zeros_like(place)
+        return rotation, scale, spec.shift_px * (2 * place - 1) if spec.shift_px else torch.zeros_like(place)
     low, high = ink_extent(digits, rotation, scale)
     if spec.placement == "tile":
         reach = scale[:, None] * SIDE / 2

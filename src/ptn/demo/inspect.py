@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from ..geometry import Similarity, similarity_warp
 from ..layers import normalize_heatmap
 from ..models import PolarNetwork
 from ..models.classifiers import Classifier
-from .models import Pair
+from .models import Pair, Samples
 
 Point = tuple[float, float]
 
@@ -22,6 +23,7 @@ _MAPS = 3
 # Limit of the supersampling of images that are scaled down.
 _MAX_SUPERSAMPLING = 8
 _LUMA = (0.299, 0.587, 0.114)
+_CHUNK = 100  # images that are classified at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +44,28 @@ class Inspection:
     plain_probabilities: list[float] | None  # None without a plain network
 
 
+class Predictions(NamedTuple):
+    """Predicted classes (N,) of both networks of a pair; None without a plain network."""
+
+    polar: Tensor
+    plain: Tensor | None
+
+
 @torch.inference_mode()
-def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (0.0, 0.0)) -> Inspection:
+def inspect_image(
+    pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (0.0, 0.0), clutter: Tensor | None = None
+) -> Inspection:
     """Runs both networks on `image` (C, H, W) in [0, 1], gray or RGB, of any size, placed on their input by `pose`.
 
-    `pin_px` is a point to track, in pixels from the center of `image`.
+    `pin_px` is a point to track, in pixels from the center of `image`. `clutter` (1, H, W), of the input's size,
+    is added by the maximum.
     """
-    canvas = place(image, pose, pair.size, pair.channels)[None]
+    canvas = place(image[None], pose, pair.size, pair.channels, clutter)
     network, transformer = pair.polar, pair.transformer
     location = transformer.locate(network.normalize(canvas))
     polar_image = transformer.sample(canvas, location.origin)[:, : pair.channels]
-    features, logits = _classify(network, network.classifier_input(canvas, location.origin))
-    shown = [features[channel] for channel in _shown_channels(network)]
+    features, logits = classify(network, network.classifier_input(canvas, location.origin))
+    shown = [features[0, channel] for channel in shown_channels(network)]
     x, y = location.origin[0].tolist()
     pin_x, pin_y = pose.compose(Similarity(shift_px=pin_px)).shift_px
     pin = 0.5 + float(pin_x) / pair.size[1], 0.5 + float(pin_y) / pair.size[0]
@@ -70,15 +82,51 @@ def inspect_image(pair: Pair, image: Tensor, pose: Similarity, pin_px: Point = (
     )
 
 
-def place(image: Tensor, pose: Similarity, size: tuple[int, int], channels: int) -> Tensor:
-    """Returns `image` (C, H, W) transformed by `pose`, on a canvas (channels, *size)."""
-    if image.shape[0] == 3 and channels == 1:
-        image = (image * image.new_tensor(_LUMA)[:, None, None]).sum(dim=0, keepdim=True)
+@torch.inference_mode()
+def predict_ring(
+    pair: Pair, image: Tensor, pose: Similarity, steps: int, clutter: Tensor | None = None
+) -> Predictions:
+    """Returns the predictions for `image` at `steps` angles from 0°, with the scale and the shift of `pose`."""
+    turns = torch.arange(steps) * (2 * math.pi / steps)
+    every = Similarity(turns, pose.scale, pose.shift_px)
+    return _predict(pair, place(image.expand(steps, -1, -1, -1), every, pair.size, pair.channels, clutter))
+
+
+@torch.inference_mode()
+def count_correct(pair: Pair, samples: Samples, pose: Similarity) -> dict[str, int | None]:
+    """Returns the number of images, and that of correct predictions of each network in the pose `pose`."""
+    expected = torch.tensor([pair.classes.index(str(int(label))) for label in samples.labels])
+    correct: dict[str, int | None] = {
+        "count": len(expected),
+        "polar": 0,
+        "plain": None if pair.plain is None else 0,
+    }
+    for images, labels in zip(samples.images.split(_CHUNK), expected.split(_CHUNK), strict=True):
+        predictions = _predict(pair, place(images / 255, pose, pair.size, pair.channels))
+        for name, predicted in predictions._asdict().items():
+            if predicted is not None:
+                correct[name] = (correct[name] or 0) + int((predicted == labels).sum())
+    return correct
+
+
+def _predict(pair: Pair, images: Tensor) -> Predictions:
+    plain = None if pair.plain is None else pair.plain(images).argmax(dim=1)
+    return Predictions(pair.polar(images).argmax(dim=1), plain)
+
+
+def place(
+    images: Tensor, pose: Similarity, size: tuple[int, int], channels: int, clutter: Tensor | None = None
+) -> Tensor:
+    """Returns images (N, C, H, W) transformed by `pose`, and clutter (1, h, w): (N, channels, h, w)."""
+    if images.shape[1] == 3 and channels == 1:
+        images = (images * images.new_tensor(_LUMA)[:, None, None]).sum(dim=1, keepdim=True)
     # Supersample when scaling down, to avoid aliasing.
     factor = min(_MAX_SUPERSAMPLING, max(1, round(1 / float(pose.scale))))
     fine = Similarity(scale=factor).compose(pose)
-    placed = similarity_warp(image[None], fine, size=(size[0] * factor, size[1] * factor))
-    return F.avg_pool2d(placed, factor)[0].expand(channels, -1, -1)
+    placed = F.avg_pool2d(similarity_warp(images, fine, size=(size[0] * factor, size[1] * factor)), factor)
+    if clutter is not None:
+        placed = placed.maximum(clutter)
+    return placed.expand(-1, channels, -1, -1)
 
 
 def distinct_channels(maps: Tensor, count: int) -> list[int]:
@@ -95,27 +143,27 @@ def distinct_channels(maps: Tensor, count: int) -> list[int]:
     return chosen
 
 
-def _classify(network: PolarNetwork, maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns maps (C, h, w) of an early layer, none of other packages' backbones, and logits (1, classes)."""
+def classify(network: PolarNetwork, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns maps (N, C, h, w) of an early layer, none of other packages' backbones, and logits (N, classes)."""
     classifier = network.classifier
     if not isinstance(classifier, Classifier):
-        return maps.new_zeros(0, 1, 1), classifier(maps)
+        return maps.new_zeros(len(maps), 0, 1, 1), classifier(maps)
     for index, block in enumerate(classifier.features):
         maps = block(maps)
         if index == _LAYER:
-            early = maps[0]
+            early = maps
     return early, classifier.score(maps)
 
 
 @lru_cache
-def _shown_channels(network: PolarNetwork) -> tuple[int, ...]:
+def shown_channels(network: PolarNetwork) -> tuple[int, ...]:
     """Returns the channels to show, chosen by their response to an L shape."""
     channels, height, width = network.input_shape
     corner = torch.zeros(1, channels, height, width)
     corner[..., height // 4 : 3 * height // 4, width // 2] = 1
     corner[..., 3 * height // 4, width // 2 : 3 * width // 4] = 1
-    features, _ = _classify(network, network.classifier_input(corner, torch.zeros(1, 2)))
-    return tuple(distinct_channels(features, _MAPS))
+    features, _ = classify(network, network.classifier_input(corner, torch.zeros(1, 2)))
+    return tuple(distinct_channels(features[0], _MAPS))
 
 
 def _pin_in_polar(pair: Pair, pin: Point, origin: Point) -> Point:

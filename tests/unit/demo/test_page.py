@@ -1,11 +1,9 @@
 """The page in a real browser, served by `ptn demo`.
 
-PTN_BROWSER=required makes a missing browser a failure instead of a skip. PTN_SCREENSHOT=FILE writes the picture of
-the README.
+PTN_BROWSER=required makes a missing browser a failure instead of a skip.
 """
 
 import math
-import os
 from io import BytesIO
 
 import pytest
@@ -13,9 +11,15 @@ from PIL import Image, ImageDraw
 
 pytest.importorskip("starlette", reason="pip install 'ptn[demo]'")
 
+from ptn.demo.inspect import predict_ring
+from ptn.demo.models import find_pairs, load_samples
+from ptn.geometry import Similarity
+
 pytestmark = pytest.mark.slow
 
 TIMEOUT_MS = 20_000
+DESKTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,7 @@ def open_page(browser, address):
     """`open_page(width=390)` -> the page, loaded. It must log no errors and send no request to another host."""
     contexts, complaints, requested = [], [], []
 
-    def open_one(width=1280, height=900, **settings):
+    def open_one(width=1280, height=800, *, opening=False, **settings):
         context = browser.new_context(viewport={"width": width, "height": height}, **settings)
         contexts.append(context)
         page = context.new_page()
@@ -40,6 +44,9 @@ def open_page(browser, address):
         page.on("request", lambda request: requested.append(request.url))
         page.goto(address)
         page.wait_for_selector(".verdict .sure:not(:empty)")
+        if not opening:
+            page.keyboard.press("Shift")  # any key ends the opening
+            after_reply(page, lambda: page.click("#reset"))
         return page
 
     yield open_one
@@ -67,7 +74,7 @@ def draw(page, *points):
     """Draws a stroke through points, given as fractions of the networks' input."""
     page.click("#draw")
     box = page.locator("#stage").bounding_box()
-    inset, side = 0.12 * box["width"], 0.76 * box["width"]
+    inset, side = 0.2 * box["width"], 0.6 * box["width"]
 
     def move_pen():
         start, *others = [(box["x"] + inset + side * x, box["y"] + inset + side * y) for x, y in points]
@@ -92,9 +99,8 @@ def row_shift(before, after):
 
 
 def choose(page, key):
-    """Selects a released network."""
-    if page.input_value("#model") != key:
-        after_reply(page, lambda: page.select_option("#model", key))
+    """Selects a network under "More"."""
+    after_reply(page, lambda: page.select_option("#more", key))
 
 
 def prediction_of(page, kind):
@@ -119,40 +125,166 @@ def test_rotating_a_drawn_digit_moves_the_marker_and_keeps_its_class(page):
         assert prediction_of(page, "ptn") == "7"
 
 
-def test_the_dot_rotates_and_the_square_scales(page):
-    box = page.locator("#stage").bounding_box()
-    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    grip = page.locator("#grip").bounding_box()
-    reach = middle[1] - (grip["y"] + grip["height"] / 2)
+def drag(page, start, *path):
+    page.mouse.move(*start)
+    page.mouse.down()
+    for point in path:
+        page.mouse.move(*point, steps=6)
+    page.mouse.up()
 
-    def drag(start, *path):
-        page.mouse.move(*start)
-        page.mouse.down()
-        for point in path:
-            page.mouse.move(*point, steps=6)
-        page.mouse.up()
 
-    half = reach * math.sqrt(0.5)
+def middle_of(page, selector):
+    box = page.locator(selector).bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_the_handle_rotates_and_the_square_scales(page):
+    x, y = middle_of(page, "#stage")
+    reach = y - middle_of(page, "#grip")[1]
     before, _ = marker(page)
-    top, corner, right = (0, -reach), (half, -half), (reach, 0)
-    start, *path = [(middle[0] + x, middle[1] + y) for x, y in (top, corner, right)]
-    after_reply(page, lambda: drag(start, *path))
+    half = reach * math.sqrt(0.5)
+    after_reply(page, lambda: drag(page, (x, y - reach), (x + half, y - half), (x + reach, y)))
     assert page.inner_text("#turn-value") == "90°"
     assert row_shift(before, marker(page)[0]) == pytest.approx(0.25, abs=0.04)
 
-    _, near = marker(page)
-    square = (middle[0] - half, middle[1] + half)  # rotated with the digit
-    after_reply(page, lambda: drag(square, (middle[0] - 0.7 * half, middle[1] + 0.7 * half)))
+    square = middle_of(page, "#grips .square")
+    inner = [at + 0.7 * (corner - at) for at, corner in zip((x, y), square, strict=True)]
+    after_reply(page, lambda: drag(page, square, inner))
     assert float(page.inner_text("#size-value")) == pytest.approx(0.7, abs=0.03)
-    assert marker(page)[1] < near
+
+
+def test_a_small_digit_can_be_dragged(page):
+    after_reply(page, lambda: page.locator("#size").fill("0.4"))
+    before = middle_of(page, "#grips .square")
+    x, y = middle_of(page, "#stage")
+    after_reply(page, lambda: drag(page, (x, y), (x + 40, y - 30)))
+    after = middle_of(page, "#grips .square")
+    assert (after[0] - before[0], after[1] - before[1]) == pytest.approx((40, -30), abs=1)
+    assert (page.inner_text("#turn-value"), page.inner_text("#size-value")) == ("0°", "0.40")
+
+
+def verdicts_during_the_opening(page):
+    """The predictions of both networks every 100 ms of the first six seconds."""
+    return page.evaluate(
+        """async () => {
+            const seen = [];
+            for (let step = 0; step < 60; step++) {
+                seen.push(["ptn", "cnn"].map((kind) => document.querySelector(`.${kind} .what`).firstChild.data));
+                await new Promise((resolve) => setTimeout(resolve, 100));
+            }
+            return seen;
+        }"""
+    )
+
+
+def scores(page):
+    """The number of angles at which each network is right."""
+    page.locator(".ptn .score", has_text="of 72").wait_for()
+    return [int(page.inner_text(f".{kind} .score b").split()[0]) for kind in ("ptn", "cnn")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_opening_shows_different_verdicts_and_axe_finds_nothing(open_page, node_modules, size, scheme):
+    page = open_page(**size, opening=True, color_scheme=scheme, bypass_csp=True)
+    polar, plain = zip(*verdicts_during_the_opening(page), strict=True)
+    assert set(polar) == {"7"}
+    assert len(set(plain)) >= 3
+    page.wait_for_timeout(1500)
+    right = scores(page)
+    assert right[0] >= 70
+    assert right[1] <= 45
+    # both verdicts and their scores are in the first screen, and nothing covers them
+    for kind in ("ptn", "cnn"):
+        x, y = middle_of(page, f".{kind} .score b")
+        assert 0 < y < size["height"]
+        top = page.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('.verdict')?.className", [x, y])
+        assert top == f"verdict {kind}"
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= size["width"]
+    page.add_script_tag(path=node_modules / "axe-core" / "axe.min.js")
+    found = page.evaluate("async () => (await axe.run()).violations")
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+
+
+def test_the_opening_stands_still_without_motion_and_stops_at_a_touch(open_page):
+    still = open_page(opening=True, reduced_motion="reduce")
+    still.locator("#turn-value", has_text="60°").wait_for()
+    scores(still)
+    still.wait_for_timeout(700)
+    assert still.inner_text("#turn-value") == "60°"
+    moving = open_page(opening=True)
+    moving.locator(".ptn .score", has_text="of").wait_for()
+    moving.wait_for_timeout(300)
+    moving.mouse.click(640, 780)
+    turned = moving.inner_text("#turn-value")
+    moving.wait_for_timeout(700)
+    assert moving.inner_text("#turn-value") == turned
+    assert sum(scores(moving)) > 0
+
+
+def test_the_ring_counts_the_correct_predictions_of_the_networks(page):
+    pair, (images, labels, _) = find_pairs()[0], load_samples("digits")
+    for index in (2, 4):
+        after_reply(page, lambda index=index: page.locator("#samples button").nth(index).click())
+        after_reply(page, lambda: press(page, "ArrowRight", 4))
+        pose = Similarity(scale=pair.digit_scale, shift_px=(4 * pair.size[1] / 56, 0.0))
+        predictions = predict_ring(pair, images[index] / 255, pose, 72)
+        expected = [int((each == labels[index]).sum()) for each in predictions]
+        page.wait_for_timeout(1500)
+        assert scores(page) == expected
+        for kind, count in zip(("ptn", "cnn"), expected, strict=True):
+            assert page.get_attribute(f"#ring path.{kind}.good", "d").count("M") == count
+        live = page.inner_text("#live")
+        assert f"at {expected[0]} of 72 angles. Plain CNN: the right prediction at {expected[1]} of 72" in live
+
+
+def test_all_test_digits_are_tested_in_a_pose(page):
+    page.click("#test")
+    page.locator("#tested", has_text="1,000 test digits").wait_for(timeout=60_000)
+    upright = [float(text.split()[-1].rstrip("%")) for text in page.locator("#tested b").all_inner_texts()]
+    assert min(upright) > 85
+
+
+def test_failures_are_explained(page):
+    after_reply(page, lambda: page.click("[data-preset=six]"))
+    page.locator("#note", has_text="rotated by 180°").wait_for()
+    assert page.inner_text("#turn-value") == "-180°"
+    for preset in ("flip", "edge"):
+        after_reply(page, lambda preset=preset: page.click(f"[data-preset={preset}]"))
+        assert page.locator("#note").is_visible()
+    after_reply(page, lambda: page.click("#reset"))
+    assert page.locator("#note").is_hidden()
+    after_reply(page, lambda: page.click("[data-preset=clutter]"))
+    assert page.get_attribute("#regimes button[data-key='ptn_b.sim2mnist']", "aria-pressed") == "true"
+
+
+def test_a_drawing_keeps_its_place_and_size_and_can_be_undone(page):
+    draw(page, (0.6, 0.1), (0.85, 0.1), (0.7, 0.4))
+    assert float(page.inner_text("#size-value")) < 0.9
+    x, y = middle_of(page, "#stage")
+    spoke = page.locator("#grips .spoke")
+    start = [float(spoke.get_attribute(name)) for name in ("x1", "y1")]
+    box = page.locator("#stage").bounding_box()
+    assert start[0] > box["width"] / 2 + 20
+    assert start[1] < box["height"] / 2 - 20
+    page.click("#draw")
+    drag(page, (x - 20, y), (x + 20, y))
+    page.click("#undo")
+    page.locator("#invitation").wait_for()
+    page.click("#draw")
 
 
 def test_everything_can_be_reached_with_the_tab_key(page):
-    reached = set()
-    for _ in range(40):
+    page.focus("#more")
+    reached = ["more"]
+    for _ in range(45):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("() => document.activeElement.id"))
-    assert {"model", "stage", "draw", "open", "reset", "spin", "turn", "size", "truth"} <= reached
+        reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.role"))
+    expected = ["more", "stage", "unroll-again", "turn", "size", "draw", "open", "reset", "radio", "test", "truth"]
+    assert [name for name in reached if name in expected][: len(expected)] == expected
+    page.locator("#samples [tabindex='0']").focus()
+    after_reply(page, lambda: page.keyboard.press("ArrowRight"))
+    assert page.locator("#samples [aria-checked=true]").get_attribute("data-index") == "1"
 
 
 def drop(page, name, content):
@@ -181,29 +313,26 @@ def test_ptn_reads_a_dropped_image_of_dark_ink_on_light_paper(page):
 def test_a_file_that_cannot_be_shown_gives_a_message_until_the_next_image(page):
     drop(page, "file.png", b"\x89PNG\r\n\x1a\n and more")
     page.locator("#message", has_text="not an image that this browser can read").wait_for()
-    after_reply(page, page.locator("#digits button").first.click)
+    after_reply(page, page.locator("#samples button").first.click)
     assert page.locator("#message").is_hidden()
 
 
-def test_a_spin_draws_every_angle_and_comes_back(page):
-    after_reply(page, lambda: press(page, "ArrowRight", 4))
-    after_reply(page, lambda: press(page, "ArrowDown", 4))
-    page.click("#spin")
-    page.locator("#spin", has_text="Stop").wait_for()
-    page.locator("#spin", has_text="Spin").wait_for(timeout=60_000)
-    assert page.inner_text("#turn-value") == "0°"
-    for kind in ("ptn", "cnn"):
-        points = page.get_attribute(f"#sweep polyline.{kind}", "points").split()
-        assert len(points) == 360 // 5 + 1
-        boxes = [page.get_attribute(f"#sweep path.{kind}.{which}", "d") for which in ("right", "wrong")]
-        assert sum(box.count("M") for box in boxes) == 360 // 5
-        assert page.locator(f"#strip polyline.{kind}").count() == 1
-    screenshot = os.environ.get("PTN_SCREENSHOT")
-    if screenshot:
-        after_reply(page, lambda: press(page, "Shift+ArrowRight", 8))
-        page.evaluate("() => document.activeElement.blur()")
-        with Image.open(BytesIO(page.screenshot(full_page=True))) as picture:
-            picture.save(screenshot, quality=60, method=6)  # in the format of its name
+def test_a_large_photograph_shows_that_it_is_read(page):
+    picture = Image.new("RGB", (6000, 4500), (235, 230, 220))
+    ImageDraw.Draw(picture).line([(3000, 900), (3000, 3600)], fill=(120, 130, 150), width=60)  # a faint pen
+    buffer = BytesIO()
+    picture.save(buffer, "JPEG")
+    page.evaluate(
+        """() => {
+            window.messages = [];
+            const message = document.getElementById("message");
+            new MutationObserver(() => messages.push(message.textContent)).observe(message, { childList: true });
+        }"""
+    )
+    after_reply(page, lambda: drop(page, "large.jpg", buffer.getvalue()))
+    assert page.evaluate("() => messages")[0].startswith("Reading “large.jpg”")
+    assert page.locator("#message").is_hidden()
+    assert prediction_of(page, "ptn") == "1"
 
 
 def test_only_the_newest_request_is_sent(page):
@@ -230,6 +359,7 @@ def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrain
     with run_demo(*untrained) as address:
         page.goto(address)
         page.wait_for_selector(".verdict .sure:not(:empty)")
+        page.keyboard.press("Shift")
         for change, message in (
             ({"headers": {"content-type": "text/plain"}}, "must be application/json."),
             ({"post_data": "[" * 2_000_000}, "the image is too large"),
@@ -243,11 +373,12 @@ def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrain
     page.close()
 
 
-def test_it_fits_a_phone_and_two_fingers_rotate(open_page):
-    page = open_page(390, 844, has_touch=True, is_mobile=True)
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
-    box = page.locator("#stage").bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+def test_targets_on_a_phone_are_large_and_two_fingers_rotate(open_page):
+    page = open_page(**PHONE)
+    for button in page.locator("button:visible, select:visible, summary").all():
+        assert button.bounding_box()["height"] >= 44, button.get_attribute("id")
+    page.locator("#stage").scroll_into_view_if_needed()
+    x, y = middle_of(page, "#stage")
     session = page.context.new_cdp_session(page)
 
     def touch(kind, *angles):

@@ -15,9 +15,9 @@ import torch
 
 pytest.importorskip("starlette", reason="pip install 'ptn[demo]'")
 
-from ptn.demo.inspect import inspect_image
-from ptn.demo.models import sample_digits
-from ptn.demo.server import MAX_BODY, STATIC, serve
+from ptn.demo.inspect import count_correct, inspect_image, predict_ring
+from ptn.demo.models import STATIC, load_samples
+from ptn.demo.server import MAX_BODY, RING, serve
 from ptn.geometry import Similarity
 
 
@@ -31,12 +31,18 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+def picture(width, height, channels=1):
+    pixels = bytes(range(256)) * (width * height * channels // 256 + 1)
+    text = base64.b64encode(pixels[: width * height * channels]).decode()
+    return {"width": width, "height": height, "channels": channels, "pixels": text}
+
+
 @pytest.fixture(scope="module")
 def ask(pair):
     """`ask("POST", "/look", body, {"Origin": "null"})` -> Reply, of a server on a real socket."""
     ready = Queue()
     options = {"port": 0, "on_ready": ready.put}
-    threading.Thread(target=serve, args=([pair], sample_digits()), kwargs=options, daemon=True).start()
+    threading.Thread(target=serve, args=([pair],), kwargs=options, daemon=True).start()
     address = urlsplit(ready.get(timeout=60))
     assert address.hostname == "127.0.0.1"
 
@@ -59,12 +65,6 @@ def query(pair):
     return {"model": pair.key, "image": picture(28, 28), **pose}
 
 
-def picture(width, height, channels=1):
-    pixels = bytes(range(256)) * (width * height * channels // 256 + 1)
-    text = base64.b64encode(pixels[: width * height * channels]).decode()
-    return {"width": width, "height": height, "channels": channels, "pixels": text}
-
-
 def decode(picture):
     pixels = torch.frombuffer(bytearray(base64.b64decode(picture["pixels"])), dtype=torch.uint8)
     return pixels.view(picture["height"], picture["width"])
@@ -81,8 +81,8 @@ def changed(query, path, value):
     return copy
 
 
-def look(ask, query, headers=()):
-    return ask("POST", "/look", json.dumps(query), headers)
+def look(ask, query, headers=(), path="/look"):
+    return ask("POST", path, json.dumps(query), headers)
 
 
 def test_the_reply_is_that_of_inspect_image(ask, pair, query):
@@ -94,6 +94,16 @@ def test_the_reply_is_that_of_inspect_image(ask, pair, query):
         assert reply.json[name] == pytest.approx(getattr(expected, name), abs=1e-5)
     difference = decode(reply.json["polar_image"]).int() - (expected.polar_image[0] * 255).round().int()
     assert difference.abs().max() <= 1
+
+
+def test_the_ring_and_the_test_are_those_of_the_networks(ask, pair, query):
+    pose = Similarity(math.radians(40), 1.2, (1, -2.5))
+    clutter = picture(28, 28)
+    expected = predict_ring(pair, decode(query["image"])[None] / 255, pose, RING, decode(clutter)[None] / 255)
+    reply = look(ask, {**query, "clutter": clutter}, path="/ring")
+    assert reply.json == {"polar": expected.polar.tolist(), "plain": expected.plain.tolist()}
+    posed = {key: query[key] for key in ("model", "turn", "scale", "shift")}
+    assert look(ask, posed, path="/test").json == count_correct(pair, load_samples("digits"), pose)
 
 
 def test_images_of_any_size_are_accepted(ask, query):
@@ -111,6 +121,7 @@ def test_images_of_any_size_are_accepted(ask, query):
         ("turn", float("nan"), "turn"),
         ("scale", 0, "scale"),
         ("shift", [1], "shift"),
+        ("clutter", picture(27, 28), "clutter"),
         ("colour", "red", "colour"),
     ],
 )
@@ -122,7 +133,8 @@ def test_invalid_fields_are_named(ask, query, path, value, word):
 
 def test_every_static_file_is_served_and_no_other(ask, query):
     assert look(ask, {**query, "model": "../../secret"}).status == 404
-    assert ask("GET", "/look").status == 405
+    for path in ("/look", "/ring", "/test"):
+        assert ask("GET", path).status == 405
     assert ask("GET", "/").headers["content-type"].startswith("text/html")
     for path in STATIC.iterdir():
         if path.name != "index.html":
@@ -132,12 +144,15 @@ def test_every_static_file_is_served_and_no_other(ask, query):
         assert ask("GET", path).status == 404, path
 
 
-def test_setup_lists_networks_and_digits(ask, pair):
+def test_setup_lists_networks_and_samples(ask, pair):
     setup = ask("GET", "/setup.json").json
     (model,) = setup["models"]
     assert (model["key"], model["width"], model["height"], model["channels"]) == (pair.key, 28, 28, 1)
     assert model["classes"] == list("0123456789")
-    assert {digit["image"]["width"] for digit in setup["digits"]} <= {28}
+    assert {kind: (sheet["side"], len(sheet["labels"])) for kind, sheet in setup["samples"].items()} == {
+        "digits": (28, 1000),
+        "photographs": (48, 40),
+    }
 
 
 def test_every_reply_forbids_foreign_resources(ask):
@@ -167,7 +182,7 @@ def test_scripts_and_forms_of_other_pages_are_refused(ask, query):
 
 
 def test_large_bodies_are_refused(ask):
-    for body in (b"[" * (MAX_BODY + 1), iter([b"[" * 65536] * 20)):
+    for body in (b"[" * (MAX_BODY + 1), iter([b"[" * 65536] * 30)):
         reply = ask("POST", "/look", body)
         assert (reply.status, "too large" in reply.json["reason"]) == (413, True)
     assert ask("POST", "/look", b'"' + b"a" * (MAX_BODY - 2) + b'"').status == 422
@@ -208,7 +223,7 @@ def test_simultaneous_requests_get_the_same_replies(ask, query):
 def test_half_sent_requests_are_closed(monkeypatch, caplog, sent):
     monkeypatch.setattr("ptn.demo.server._PATIENCE", 0.2)
     ready = Queue()
-    threading.Thread(target=serve, args=([], []), kwargs={"port": 0, "on_ready": ready.put}, daemon=True).start()
+    threading.Thread(target=serve, args=([],), kwargs={"port": 0, "on_ready": ready.put}, daemon=True).start()
     with socket.create_connection(("127.0.0.1", urlsplit(ready.get(timeout=60)).port), timeout=10) as client:
         client.sendall(sent.encode())
         while client.recv(65536):  # until the server closes the connection

@@ -54,7 +54,7 @@ def test_bad_settings_are_named(recipe, key, value, message):
 @pytest.mark.parametrize("info", list_datasets(), ids=lambda info: info.name)
 def test_every_data_set_has_a_recipe(info):
     recipe = dataset_recipe(info.name)
-    train = "fit" if "svhn" in info.name else "train"
+    train = "fit" if "svhn" in info.name or info.name == "mnist-anywhere" else "train"
     assert recipe.data == DataSpec(info.name, train, valid="valid" if "valid" in info.splits else None)
     assert recipe.selection == ("valid" if recipe.data.valid else "final")
     upright = ("svhn", "mnist", "quickstart", "sim2mnist-turned")  # in training

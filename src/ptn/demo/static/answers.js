@@ -4,9 +4,10 @@ const MOST_CLASSES = 10;
 const percent = (share) => `${(100 * share).toFixed(share > 0.9995 ? 0 : 1)}%`;
 
 // The networks of a pair, PTN first; the plain network may be missing.
-export function networksOf({ polar_name, plain_name }) {
-  const polar = { kind: "ptn", short: polar_name.split("-")[0], name: polar_name };
-  return plain_name ? [polar, { kind: "cnn", short: "Plain CNN", name: plain_name }] : [polar];
+export function networksOf({ polar_name, plain_name, polar_parameters, plain_parameters }) {
+  const describe = (name, count) => `${name}, ${Math.round(count / 1000)}k parameters`;
+  const polar = { kind: "ptn", short: "Polar network", name: describe(polar_name, polar_parameters) };
+  return plain_name ? [polar, { kind: "cnn", short: "Plain CNN", name: describe(plain_name, plain_parameters) }] : [polar];
 }
 
 export const best = (probabilities) => probabilities.indexOf(Math.max(...probabilities));
@@ -23,22 +24,23 @@ export class Answers {
     this.networks = networksOf(model);
     this.boxes = this.networks.map(({ kind, short, name }) => {
       const box = make("div", `verdict ${kind}`);
-      const who = make("div", "who", short);
-      who.append(make("small", "", name));
-      box.append(who, make("div", "what"), make("div", "sure"));
+      const score = make("div", "score");
+      score.append(make("b", ""), make("span", ""));
+      box.append(make("h3", "who", short), make("div", "what"), make("div", "sure"), score, make("small", "name", name));
       return box;
     });
     this.verdicts.replaceChildren(...this.boxes);
     this.rows = Array.from({ length: Math.min(MOST_CLASSES, model.classes.length) }, () => {
-      const row = make("div", "class");
+      const row = make("li", "class");
       const pairs = make("div", "pairs");
+      pairs.setAttribute("aria-hidden", "true");
       const fills = this.networks.map(({ kind }) => {
         const bar = make("span", `bar ${kind}`);
         bar.append(make("i", ""));
         pairs.append(bar);
         return bar.firstChild;
       });
-      row.append(make("b", ""), pairs);
+      row.append(make("b", ""), pairs, make("span", "unseen"));
       return { row, fills };
     });
     this.bars.replaceChildren(...this.rows.map(({ row }) => row));
@@ -58,9 +60,28 @@ export class Answers {
       const { row, fills } = this.rows[index];
       row.firstChild.textContent = this.model.classes[label];
       row.classList.toggle("true", label === truth);
-      row.title = all.map((probabilities, which) => `${this.networks[which].name} ${percent(probabilities[label])}`).join(", ");
+      row.title = all.map((probabilities, which) => `${this.networks[which].short} ${percent(probabilities[label])}`).join(", ");
+      row.lastChild.textContent = row.title;
       all.forEach((probabilities, which) => (fills[which].style.transform = `scaleX(${probabilities[label].toFixed(4)})`));
     });
+  }
+
+  // The number of angles at which each network is right, or predicts the same as upright.
+  score(scores, count, truth) {
+    this.boxes.forEach((box, index) => {
+      const [number, words] = box.querySelector(".score").children;
+      number.textContent = scores.length ? `${scores[index]} of ${count}` : "";
+      words.textContent = scores.length ? ` angles ${truth === null ? "the same" : "right"}` : "";
+    });
+  }
+
+  // What both networks predict, in words.
+  describe(all, truth) {
+    return all.map((probabilities, index) => {
+      const prediction = best(probabilities);
+      const verdict = truth === null ? "" : prediction === truth ? ", right" : ", wrong";
+      return `${this.networks[index].short}: ${this.model.classes[prediction]}${verdict}, ${percent(probabilities[prediction])}`;
+    }).join(". ");
   }
 
   // All classes, or the MOST_CLASSES most probable ones.

@@ -1,58 +1,72 @@
-// The state of the page, its controls, and requests to the server.
+// State of the page, its controls, and calls of the networks.
 
 import { Answers, best, networksOf } from "./answers.js";
-import { Asker, Refusal } from "./asker.js";
-import { Strip, Sweep } from "./charts.js";
+import { Latest, Refusal, Server } from "./engine.js";
 import { ink, paint } from "./pictures.js";
+import { Ring } from "./ring.js";
 import { Sight } from "./sight.js";
-import { digitSource, drawingSource, fileSource, readFile, Unreadable } from "./sources.js";
+import { drawingSource, fileSource, makeClutter, readFile, readSheet, samplePicture, sampleSource, Unreadable } from "./sources.js";
 import { SIZES, Stage } from "./stage.js";
 
 const byId = (id) => document.getElementById(id);
-const STEP = 5; // degrees between the angles of a spin
+const OPENING = 6; // seconds
+const SHOWN = 10; // test images to choose from
+const REST = 600; // milliseconds without movement after which results are read aloud
 const KEPT = 101; // number of latencies in the median
+const UPRIGHT = { turn: 0, size: 1, x: 0, y: 0 };
 
-const asker = new Asker();
 const sight = new Sight();
 const answers = new Answers(byId("verdicts"), byId("bars"));
-const strip = new Strip(byId("strip"));
-const sweep = new Sweep(byId("sweep"));
-const stage = new Stage(byId("stage"), move, () => setSource((model) => drawingSource(stage.pad, model)));
+const ring = new Ring(byId("ring"));
+const stage = new Stage(byId("stage"), move, drawn);
 
-let setup;
+let setup, engine, asker, ringAsker;
+const sheets = {}; // test images by kind
 let makeSource; // model -> source
-const state = { turn: 0, size: 1, x: 0, y: 0, model: null, source: null, truth: null, pin: [0, 0] };
-let spinning = null;
-let last = null; // the pose of the previous reply
+const state = { ...UPRIGHT, model: null, source: null, truth: null, clutter: null, pin: [0, 0] };
+let first = 0; // of the test images shown
+let spinning = null; // the animation in progress
+let resting = null; // timer of the live region
+let ringKey = null; // what the predictions in the ring belong to
 const latencies = [];
 
 async function start() {
   setup = await (await fetch("setup.json")).json();
-  byId("model").replaceChildren(...setup.models.map(({ key, title }) => new Option(title, key)));
-  showDigits();
+  engine = setup.runtime ? new (await import("./onnx.js")).Onnx(setup, sheets) : new Server();
+  asker = new Latest(engine.look);
+  ringAsker = new Latest(engine.ring);
+  for (const [kind, sheet] of Object.entries(setup.samples)) sheets[kind] = await readSheet(`${kind}.png`, sheet);
+  for (const [name, address] of Object.entries(setup.links ?? {})) byId("links").append(link(name, address));
+  showRegimes();
   wire();
-  setModel(setup.models[0], () => (setup.digits.length ? pick(3 % setup.digits.length) : setDrawing(true)));
+  setModel(setup.models[0]);
+  await opening();
 }
 
 function wire() {
-  byId("model").addEventListener("change", (event) => {
-    setModel(setup.models.find(({ key }) => key === event.target.value), () => setSource(makeSource));
-  });
+  byId("more").addEventListener("change", ({ target }) => target.value && setModel(modelOf(target.value)));
   for (const name of ["turn", "size"]) {
-    byId(name).addEventListener("input", (event) => {
-      const change = { [name]: Number(event.target.value) };
+    byId(name).addEventListener("input", ({ target }) => {
+      const change = { [name]: Number(target.value) };
       setDrawing(false);
       move(change);
     });
   }
   byId("draw").addEventListener("click", () => setDrawing(!stage.drawing));
-  byId("reset").addEventListener("click", () => move(UPRIGHT));
-  byId("spin").addEventListener("click", spin);
-  byId("truth").addEventListener("change", (event) => {
-    state.truth = event.target.value === "" ? null : Number(event.target.value);
-    clearCharts();
-    ask();
+  byId("undo").addEventListener("click", () => stage.undo());
+  byId("clear").addEventListener("click", () => stage.undo(true));
+  byId("reset").addEventListener("click", () => move({ ...UPRIGHT, clutter: null }));
+  byId("another").addEventListener("click", () => another());
+  byId("test").addEventListener("click", test);
+  byId("truth").addEventListener("change", ({ target }) => {
+    state.truth = target.value === "" ? null : Number(target.value);
+    ringKey = null;
+    move({});
   });
+  for (const button of document.querySelectorAll("[data-preset]")) {
+    button.addEventListener("click", () => presets[button.dataset.preset]());
+  }
+  byId("samples").addEventListener("keydown", rove);
   byId("open").addEventListener("click", () => byId("file").click());
   byId("file").addEventListener("change", (event) => {
     if (event.target.files.length) open(event.target.files[0]);
@@ -65,59 +79,195 @@ function wire() {
       if (kind === "drop" && event.dataTransfer.files.length) open(event.dataTransfer.files[0]);
     });
   }
+  for (const kind of ["pointerdown", "keydown", "wheel"]) document.addEventListener(kind, () => stop(), { capture: true, passive: true });
 }
 
-const UPRIGHT = { turn: 0, size: 1, x: 0, y: 0 };
+// Networks: two regimes, and the others under "More".
 
-function setModel(model, then) {
+const modelOf = (key) => setup.models.find((model) => model.key === key);
+
+function showRegimes() {
+  const main = setup.models.filter(({ regime }) => regime);
+  byId("regimes").replaceChildren(...main.map(({ key, regime }) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = regime;
+    button.dataset.key = key;
+    button.addEventListener("click", () => setModel(modelOf(key)));
+    return button;
+  }));
+  const others = setup.models.filter(({ regime }) => !regime);
+  byId("more").replaceChildren(new Option("other networks", ""), ...others.map(({ key, title }) => new Option(title, key)));
+  byId("more-label").hidden = !others.length;
+}
+
+function setModel(model) {
   stop();
+  const { samples: kind, width } = state.model ?? {};
+  const { turn, size, x, y } = state;
   state.model = model;
+  state.clutter = null;
+  byId("more").value = model.regime ? "" : model.key;
+  for (const button of byId("regimes").children) button.setAttribute("aria-pressed", String(button.dataset.key === model.key));
   byId("about").textContent = model.about;
   const thing = model.classes.every((name) => /^\d$/.test(name)) ? "digit" : "image";
   for (const word of document.querySelectorAll(".thing")) word.textContent = thing;
   answers.prepare(model);
-  const unknown = new Option("unknown", "");
-  byId("truth").replaceChildren(unknown, ...model.classes.map((name, label) => new Option(name, label)));
-  then();
+  byId("truth").replaceChildren(new Option("unknown", ""), ...model.classes.map((name, label) => new Option(name, label)));
+  byId("test").hidden = !model.tested;
+  byId("test").textContent = `Test all ${sheets[model.samples].length.toLocaleString("en")} in this pose`;
+  const grey = model.samples === "digits";
+  for (const preset of ["clutter", "six"]) document.querySelector(`[data-preset=${preset}]`).hidden = !grey;
+  if (kind !== model.samples || !makeSource) {
+    first = 0;
+    showSamples();
+    pick(first);
+  } else {
+    setSource(makeSource, { turn, size, x: (x * model.width) / width, y: (y * model.width) / width });
+  }
 }
 
-function showDigits() {
-  if (!setup.digits.length) {
-    const hint = document.createElement("p");
-    hint.textContent = "For MNIST digits: pip install 'ptn[demo]'";
-    byId("digits").replaceChildren(hint);
-    return;
-  }
-  const buttons = setup.digits.map(({ image, label }, index) => {
+// Test images, a radio group with one tab stop.
+
+function showSamples() {
+  const { samples, channels } = state.model;
+  byId("samples").replaceChildren(...sheets[samples].slice(first, first + SHOWN).map((sample, index) => {
     const button = document.createElement("button");
     const canvas = document.createElement("canvas");
     button.type = "button";
-    button.setAttribute("aria-label", `MNIST digit ${label}`);
-    button.addEventListener("click", () => pick(index));
-    paint(canvas, image, ink);
+    button.setAttribute("role", "radio");
+    button.setAttribute("aria-checked", "false");
+    button.setAttribute("aria-label", `image ${first + index + 1}, a ${sample.label}`);
+    button.tabIndex = index ? -1 : 0;
+    button.dataset.index = first + index;
+    button.addEventListener("click", () => pick(first + index));
+    const colour = samples === "photographs";
+    paint(canvas, samplePicture(sample, colour ? 3 : 1), colour ? undefined : ink);
     button.append(canvas);
     return button;
-  });
-  const note = document.createElement("p");
-  note.textContent = "MNIST digits; some may be in the training data of the networks.";
-  byId("digits").replaceChildren(...buttons, note);
+  }));
 }
 
-function pick(index) {
-  setDrawing(false);
-  setSource((model) => digitSource(setup.digits[index], model), UPRIGHT);
-  byId("digits").children[index].setAttribute("aria-pressed", "true");
+function rove(event) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const buttons = [...byId("samples").children];
+  const at = buttons.indexOf(document.activeElement);
+  if (!step || at < 0) return;
+  event.preventDefault();
+  const next = buttons[(at + step + buttons.length) % buttons.length];
+  next.focus();
+  next.click();
 }
+
+function pick(index, pose = UPRIGHT) {
+  setDrawing(false);
+  const sample = sheets[state.model.samples][index];
+  setSource((model) => sampleSource(model.samples === state.model.samples ? sample : sheets[model.samples][0], model), pose);
+  for (const button of byId("samples").children) {
+    const chosen = Number(button.dataset.index) === index;
+    button.setAttribute("aria-checked", String(chosen));
+    button.tabIndex = chosen ? 0 : -1;
+  }
+}
+
+function another() {
+  first = (first + SHOWN) % sheets[state.model.samples].length;
+  showSamples();
+  pick(first, state);
+}
+
+// Shows the first test image of a class.
+function pickLabel(label, pose) {
+  const index = sheets[state.model.samples].findIndex((sample) => sample.label === label);
+  first = SHOWN * Math.floor(index / SHOWN);
+  showSamples();
+  pick(index, pose);
+}
+
+// Presets; they keep the image where they can.
+
+const reach = () => Math.min(state.model.width, state.model.height);
+const presets = {
+  rotate: () => animate((part) => ({ turn: state.from + 360 * part }), 5),
+  shrink: () => animate((part) => ({ size: 1 - 0.5 * part, x: 0, y: 0 }), 1.5),
+  move: () => animate((part) => ({ x: 0.2 * reach() * Math.sin(2 * Math.PI * part), y: 0.2 * reach() * (Math.cos(2 * Math.PI * part) - 1) }), 4),
+  clutter: () => {
+    const trained = setup.models.find(({ key }) => key.includes("sim2mnist"));
+    if (trained && trained !== state.model) setModel(trained);
+    move({ ...UPRIGHT, turn: 120, size: 0.7, clutter: makeClutter(sheets.digits, state.model, 8, 7) });
+  },
+  six: () => {
+    pickLabel(9, { ...UPRIGHT, turn: 180 });
+    note("This is a 9, rotated by 180°. It is also a 6: a network that ignores rotation cannot tell them apart.");
+  },
+  flip: () => {
+    move({ ...UPRIGHT, turn: 180, clutter: null });
+    note("Upside down a 6 is a 9, and many a 7 or 4 looks like another digit. Networks trained on upright digits have never seen this one.");
+  },
+  edge: () => {
+    move({ ...UPRIGHT, x: 0.46 * reach(), clutter: null });
+    note("A part of the image is outside. Neither network can read what it cannot see, and the predicted centre is drawn inwards.");
+  },
+};
+
+// Moves by `poseAt(part)`, part from 0 to 1, for some seconds, until a touch or key.
+async function animate(poseAt, seconds) {
+  setDrawing(false);
+  stop();
+  state.from = state.turn;
+  if (state.source.blank) return;
+  const mine = (spinning = {});
+  const began = performance.now();
+  for (let part = 0; part < 1 && spinning === mine; ) {
+    await new Promise(requestAnimationFrame);
+    if (spinning !== mine) return;
+    part = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1 : Math.min(1, (performance.now() - began) / (1000 * seconds));
+    move({ ...poseAt(part), animated: true });
+  }
+  stop();
+}
+
+// The first six seconds: an off-centre digit rotates, and the ring fills; a still picture without motion.
+async function opening() {
+  const shift = { x: 0.13 * reach(), y: -0.09 * reach() };
+  move({ ...shift, turn: 0 });
+  const predictions = await refreshRing();
+  if (!predictions) return;
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
+    move({ turn: 60 });
+    return;
+  }
+  const steps = predictions[0].length;
+  await animate((part) => {
+    const turned = 420 * part;
+    showRing(predictions, Math.min(steps, 1 + Math.floor((turned * steps) / 360)));
+    return { turn: turned, ...shift };
+  }, OPENING);
+  showRing(predictions, steps);
+  sight.unroll.play();
+}
+
+function stop() {
+  if (spinning && ring.predictions) showRing(ring.predictions);
+  spinning = null;
+}
+
+// Files and drawings.
 
 async function open(file) {
+  stop();
+  document.body.classList.add("reading");
+  say(`Reading “${file.name}” …`, "reading");
   try {
     const bitmap = await readFile(file);
     setDrawing(false);
     setSource((model) => fileSource(bitmap, model), UPRIGHT);
-    if (state.source.blank) say(`“${file.name}” has a single colour: there is nothing to classify.`);
+    say(state.source.blank ? `“${file.name}” has a single colour: there is nothing to classify.` : null);
   } catch (error) {
     if (!(error instanceof Unreadable)) throw error;
     say(error.message);
+  } finally {
+    document.body.classList.remove("reading");
   }
 }
 
@@ -128,24 +278,27 @@ function setDrawing(on) {
   byId("stage").classList.toggle("drawing", on);
   byId("draw").setAttribute("aria-pressed", String(on));
   byId("draw").textContent = on ? "Done" : "Draw";
-  if (on) {
-    stage.clearPad();
-    setSource((model) => drawingSource(stage.pad, model), UPRIGHT);
-  }
-  stage.show(state);
+  byId("undo").hidden = byId("clear").hidden = !on;
+  if (on) stage.undo(true);
+  else stage.show(state);
+}
+
+function drawn() {
+  setSource((model) => drawingSource(stage.pad, model), UPRIGHT);
 }
 
 function setSource(make, pose = {}) {
   stop();
-  if (make !== makeSource) byId("digits").querySelector("[aria-pressed]")?.removeAttribute("aria-pressed");
+  if (make !== makeSource) for (const button of byId("samples").children) button.setAttribute("aria-checked", "false");
   makeSource = make;
   state.source = make(state.model);
   state.truth = inClasses(state.source.label);
   state.pin = [0, -0.4 * state.source.picture.height];
   byId("truth").value = state.truth ?? "";
   document.body.classList.toggle("blank", state.source.blank);
-  clearCharts();
-  move(pose);
+  ringKey = null;
+  const { turn, size, x, y } = { ...UPRIGHT, ...pose, ...state.source.pose };
+  move({ turn, size, x, y });
 }
 
 // Index of the class named like a digit's label, or null.
@@ -154,74 +307,134 @@ function inClasses(label) {
   return index < 0 ? null : index;
 }
 
-function clearCharts() {
-  const names = networksOf(state.model).map(({ short }) => short.replace("Plain ", ""));
-  const what = state.truth === null ? "Confidence" : `Confidence in “${state.model.classes[state.truth]}”`;
-  byId("strip-title").textContent = `${what} over the last 360°`;
-  byId("sweep-title").textContent = `${what} at every angle`;
-  strip.clear(names);
-  sweep.clear(names, state.truth === null ? "same" : "right");
-  last = null;
-}
-
 function move(change) {
-  if (!change.spin) {
+  if (!change.animated) {
     stop();
     say(null);
+    note(null);
   }
-  const { turn = state.turn, size = state.size, x = state.x, y = state.y } = change;
-  const reachX = 0.6 * state.model.width;
-  const reachY = 0.6 * state.model.height;
+  const { turn = state.turn, size = state.size, x = state.x, y = state.y, clutter = state.clutter } = change;
+  const [reachX, reachY] = [0.6 * state.model.width, 0.6 * state.model.height];
   state.turn = ((turn + 180) % 360 + 360) % 360 - 180;
   state.size = clamp(size, ...SIZES);
   state.x = clamp(x, -reachX, reachX);
   state.y = clamp(y, -reachY, reachY);
+  state.clutter = clutter;
   byId("turn").value = Math.round(state.turn);
   byId("turn-value").textContent = `${Math.round(state.turn)}°`;
   byId("size").value = state.size;
   byId("size-value").textContent = state.size.toFixed(2);
+  byId("tested").textContent = "";
   stage.show(state);
+  if (keyOfRing() !== ringKey) {
+    ringKey = null;
+    ring.clear(networksOf(state.model).length, state.truth);
+    answers.score([], 0, null);
+  }
+  clearTimeout(resting);
+  resting = setTimeout(rest, REST);
   return ask();
 }
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-// Requests results for the current state and shows them; returns null if a newer request replaced this one.
+function query() {
+  const { turn, size, x, y, source, model, pin, clutter } = state;
+  return { model: model.key, image: source.picture, turn, scale: size * source.fit, shift: [x, y], pin, clutter: clutter?.picture ?? null };
+}
+
+// Calls the networks for the current state and shows the result, unless a newer call replaced this one.
 async function ask() {
-  if (state.source.blank) return null;
+  if (state.source.blank) return;
   const sentAt = performance.now();
-  const { turn, size, x, y, source, model, truth, pin } = state;
-  const pose = { turn, size, x, y };
-  const body = { model: model.key, image: source.picture, turn, scale: size * source.fit, shift: [x, y], pin };
-  let reply;
+  const { source, model, truth } = state;
+  const reply = await refused(asker.ask(query()));
+  if (!reply || source !== state.source || model !== state.model || truth !== state.truth) return;
+  if (byId("message").dataset.about === "server") say(null);
+  state.all = [reply.polar_probabilities, reply.plain_probabilities].filter(Boolean);
+  sight.show(reply);
+  answers.show(state.all, truth);
+  explain();
+  measure(sentAt);
+}
+
+// Returns the result of a promise, or shows why the server refused and returns null.
+async function refused(promise) {
   try {
-    reply = await asker.ask(body);
+    return await promise;
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     stop();
     say(error.message, "server");
     return null;
   }
-  if (!reply || source !== state.source || model !== state.model || truth !== state.truth) return null;
-  if (byId("message").dataset.about === "server") say(null);
-  const all = [reply.polar_probabilities, reply.plain_probabilities].filter(Boolean);
-  sight.show(reply);
-  answers.show(all, truth);
-  strip.add(way(last, pose, model), confidences(all, truth));
-  last = pose;
-  measure(sentAt);
-  return all;
 }
 
-const confidences = (all, truth) => all.map((each) => each[truth ?? best(each)]);
+// The ring depends on everything but the angle.
+function keyOfRing() {
+  const { source, model, size, x, y, clutter, truth } = state;
+  return JSON.stringify([source.picture.pixels, model.key, size.toFixed(3), x.toFixed(2), y.toFixed(2), clutter?.picture.pixels, truth]);
+}
 
-// Distance between poses in degrees: a shift by the image width and a scaling by 3 count as 360°.
-function way(from, to, model) {
-  if (!from) return 0;
-  const rotated = Math.abs(((to.turn - from.turn + 540) % 360) - 180);
-  const moved = (360 * Math.hypot(to.x - from.x, to.y - from.y)) / model.width;
-  const grown = (360 * Math.abs(Math.log(to.size / from.size))) / Math.log(3);
-  return rotated + moved + grown;
+async function refreshRing() {
+  const key = keyOfRing();
+  if (state.source.blank) return null;
+  if (key === ringKey) return ring.predictions;
+  const reply = await refused(ringAsker.ask(query()));
+  if (!reply || key !== keyOfRing()) return null;
+  ringKey = key;
+  const predictions = [reply.polar, reply.plain].filter(Boolean);
+  ring.clear(predictions.length, state.truth);
+  showRing(predictions);
+  return predictions;
+}
+
+function showRing(predictions, count) {
+  ring.show(predictions, count);
+  answers.score(ring.scores, ring.shown, state.truth);
+}
+
+// Once movement ends: the ring, and the results in words.
+async function rest() {
+  if (spinning || state.source.blank) return;
+  const predictions = await refreshRing();
+  if (!predictions || !state.all) return;
+  const score = ring.describe(answers.networks.map(({ short }) => short));
+  byId("live").textContent = `${answers.describe(state.all, state.truth)}. ${score}.`;
+}
+
+// An explanation where a prediction of 6 or 9 may surprise.
+function explain() {
+  const names = state.all.map((each) => state.model.classes[best(each)]);
+  const ambiguous = ["6", "9"].includes(names[0]);
+  const truth = state.truth === null ? null : state.model.classes[state.truth];
+  if (!ambiguous || names[0] === truth || !byId("note").hidden || spinning) return;
+  note("A 6 and a 9 are the same shape, rotated. The polar network ignores rotation, so it has to guess between them.");
+}
+
+function note(text) {
+  byId("note").hidden = !text;
+  byId("note").textContent = text ?? "";
+}
+
+// Tests both networks on all test images in the current pose.
+async function test() {
+  const { turn, size, x, y, model, source } = state;
+  const fit = model.samples === "photographs" ? model.width / 32 : model.digit_scale;
+  byId("test").disabled = true;
+  byId("tested").textContent = "Testing …";
+  const reply = await refused(engine.test({ model: model.key, turn, scale: size * fit, shift: [x, y] }));
+  byId("test").disabled = false;
+  byId("tested").textContent = "";
+  if (!reply || model !== state.model || source !== state.source) return;
+  const percent = (correct) => `${((100 * correct) / reply.count).toFixed(1)}%`;
+  const parts = networksOf(model).map(({ kind, short }, index) => {
+    const part = document.createElement("b");
+    part.className = kind;
+    part.textContent = `${short} ${percent([reply.polar, reply.plain][index])}`;
+    return part;
+  });
+  byId("tested").append(`Right on ${reply.count.toLocaleString("en")} ${setup.samples[state.model.samples].source} in this pose: `, ...parts.flatMap((part, index) => (index ? [", ", part] : [part])));
 }
 
 function measure(sentAt) {
@@ -235,35 +448,12 @@ function measure(sentAt) {
   }));
 }
 
-// Rotates by 360° in steps and records the predictions.
-async function spin() {
-  if (spinning) {
-    stop();
-    return;
-  }
-  setDrawing(false);
-  if (state.source.blank) return;
-  const mine = {};
-  spinning = mine;
-  byId("spin").textContent = "Stop";
-  sweep.clear(sweep.names, sweep.goal);
-  const from = state.turn;
-  let expected = null; // the true class; if unknown, the first prediction of each network
-  for (let degrees = 0; degrees <= 360 && spinning === mine; degrees += STEP) {
-    const all = await move({ turn: from + degrees, spin: true });
-    if (!all) break;
-    expected ??= all.map((probabilities) => state.truth ?? best(probabilities));
-    const right = all.map((probabilities, index) => best(probabilities) === expected[index]);
-    sweep.add({ degrees, confidences: confidences(all, state.truth), right });
-  }
-  if (spinning !== mine) return;
-  stop();
-  byId("sweep").scrollIntoView({ block: "nearest", behavior: "smooth" }); // below the fold on small screens
-}
-
-function stop() {
-  spinning = null;
-  byId("spin").textContent = "Spin 360°";
+function link(name, address) {
+  const node = document.createElement("a");
+  node.href = address;
+  node.textContent = name;
+  node.target = "_top";
+  return node;
 }
 
 // Shows a message until the next move; a message about the server until the next reply.

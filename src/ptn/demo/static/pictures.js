@@ -8,7 +8,7 @@ export function encode(bytes) {
   return btoa(text);
 }
 
-function decode(text) {
+export function decode(text) {
   const letters = atob(text);
   const bytes = new Uint8Array(letters.length);
   for (let index = 0; index < bytes.length; index++) bytes[index] = letters.charCodeAt(index);
@@ -35,7 +35,7 @@ export const viridis = palette((value) => {
   return [...STOPS[index].map((low, channel) => low + (place - index) * (STOPS[index + 1][channel] - low)), 255];
 });
 
-// Paints a picture on a canvas; grey ones in the colours of a palette.
+// Paints a picture on a canvas, grey ones in the colours of a palette; returns the ImageData.
 export function paint(canvas, picture, colours = grey) {
   const { width, height, channels } = picture;
   const bytes = decode(picture.pixels);
@@ -52,4 +52,5 @@ export function paint(canvas, picture, colours = grey) {
   if (canvas.width !== width) canvas.width = width;
   if (canvas.height !== height) canvas.height = height;
   canvas.getContext("2d").putImageData(image, 0, 0);
+  return image;
 }

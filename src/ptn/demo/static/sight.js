@@ -2,6 +2,7 @@
 
 import { heat, paint, viridis } from "./pictures.js";
 import { element, place } from "./svg.js";
+import { Unroll } from "./unroll.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -20,6 +21,8 @@ export class Sight {
     this.pin = dotOver(byId("input-frame"), "input-dot");
     this.polarPin = dotOver(byId("polar-frame"), "marker");
     this.maps = [];
+    this.unroll = new Unroll(byId("unroll"));
+    byId("unroll-again").addEventListener("click", () => this.unroll.play());
   }
 
   show(reply) {
@@ -32,11 +35,11 @@ export class Sight {
       place(part, { d: `M${x - 6} ${y}h4.5m3 0h4.5M${x} ${y - 6}v4.5m0 3v4.5` });
     }
     moveDot(this.pin, reply.pin);
-    paint(byId("polar"), reply.polar_image);
+    this.unroll.show(paint(byId("polar"), reply.polar_image), reply.polar_pin[1]);
     moveDot(this.polarPin, reply.polar_pin);
     const rows = reply.polar_image.height;
     const row = (reply.polar_pin[1] * rows - 0.5 + rows) % rows;
-    byId("dot-text").textContent = `your dot is at ${((360 * row) / rows).toFixed(0)}°, row ${row.toFixed(1)} of ${rows}`;
+    byId("dot-text").textContent = `your spoke: ${((360 * row) / rows).toFixed(0)}°, row ${row.toFixed(1)} of ${rows}`;
     this.#showMaps(reply.features);
     for (const line of this.rows.flat()) place(line, { y1: 100 * reply.polar_pin[1], y2: 100 * reply.polar_pin[1] });
   }

@@ -1,5 +1,5 @@
-// Sources of images: an MNIST digit, a drawing or a file. A source is
-// {picture, canvas, fit, label, blank}. `fit` is the size of its pixels in pixels of the network input at size 1.
+// Sources of images: a test image, a drawing or a file. A source is {picture, canvas, fit, label, blank, pose}.
+// `fit` is the size of its pixels in pixels of the network input at size 1; `pose` where it is at first.
 
 import { encode, ink, paint } from "./pictures.js";
 
@@ -12,8 +12,57 @@ const MOST = 512; // maximal side in pixels that the server accepts
 
 export class Unreadable extends Error {}
 
-export function digitSource(digit, model) {
-  return finish(digit.image, model.digit_scale, digit.label);
+// The images of a sheet of `side` × `side` pixels each, as {picture, label}.
+export async function readSheet(address, { side, labels }) {
+  const bitmap = await createImageBitmap(await (await fetch(address)).blob(), { colorSpaceConversion: "none" });
+  const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(bitmap, 0, 0);
+  const columns = bitmap.width / side;
+  const read = (index) => context.getImageData((index % columns) * side, Math.floor(index / columns) * side, side, side).data;
+  return labels.map((label, index) => ({ label, rgba: () => read(index), side }));
+}
+
+// The picture of a test image in a number of channels.
+export function samplePicture({ rgba, side }, channels) {
+  return { width: side, height: side, channels, pixels: encode(pack(rgba(), channels)) };
+}
+
+// The first `channels` of each pixel of RGBA bytes.
+function pack(rgba, channels) {
+  const bytes = new Uint8Array((rgba.length / 4) * channels);
+  for (let index = 0; index < rgba.length / 4; index++) bytes.set(rgba.subarray(4 * index, 4 * index + channels), channels * index);
+  return bytes;
+}
+
+export function sampleSource(sample, model) {
+  const colour = model.samples === "photographs";
+  return finish(samplePicture(sample, colour ? 3 : 1), colour ? model.width / 32 : model.digit_scale, sample.label);
+}
+
+// Fragments of other digits around the middle of the input of a network: {picture, canvas}. Equal seeds give equal clutter.
+export function makeClutter(samples, model, count, seed) {
+  let state = seed;
+  const random = () => (state = (state * 1664525 + 1013904223) % 2 ** 32) / 2 ** 32;
+  const canvas = new OffscreenCanvas(model.width, model.height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.fillStyle = "#000";
+  context.fillRect(0, 0, model.width, model.height);
+  context.globalCompositeOperation = "lighten";
+  for (let index = 0; index < count; index++) {
+    const sample = samples[Math.floor(random() * samples.length)];
+    const source = finish(samplePicture(sample, 1), 1, null).canvas;
+    const side = 5;
+    const [away, angle] = [0.3 + 0.2 * random(), (2 * Math.PI * (index + random())) / count];
+    context.save();
+    context.translate((0.5 + away * Math.cos(angle)) * model.width, (0.5 + away * Math.sin(angle)) * model.height);
+    context.rotate(2 * Math.PI * random());
+    context.scale(model.digit_scale, model.digit_scale);
+    context.drawImage(source, 9 + 8 * random(), 6 + 14 * random(), side, side, -side / 2, -side / 2, side, side);
+    context.restore();
+  }
+  const rgba = context.getImageData(0, 0, model.width, model.height).data;
+  return { canvas, picture: { width: model.width, height: model.height, channels: 1, pixels: encode(pack(rgba, 1)) } };
 }
 
 // A drawing on a canvas of PAD × PAD pixels, white on transparent.
@@ -21,7 +70,7 @@ export function drawingSource(canvas, model) {
   const pixels = canvas.getContext("2d").getImageData(0, 0, PAD, PAD).data;
   const values = new Float32Array(PAD * PAD);
   for (let index = 0; index < values.length; index++) values[index] = pixels[4 * index + 3];
-  return inkSource(values, PAD, PAD, model);
+  return inkSource(values, PAD, PAD, model, model.placed);
 }
 
 export async function readFile(file) {
@@ -41,9 +90,7 @@ export function fileSource(bitmap, model) {
   const height = Math.max(1, Math.round(bitmap.height * factor));
   const pixels = shrink(bitmap, width, height);
   if (!grey) {
-    const bytes = new Uint8Array(3 * width * height);
-    for (let index = 0; index < width * height; index++) bytes.set(pixels.subarray(4 * index, 4 * index + 3), 3 * index);
-    const picture = { width, height, channels: 3, pixels: encode(bytes) };
+    const picture = { width, height, channels: 3, pixels: encode(pack(pixels, 3)) };
     return finish(picture, Math.min(model.width / width, model.height / height), null);
   }
   const values = new Float32Array(width * height);
@@ -75,8 +122,9 @@ function inkOf(values, width, height) {
   return far.map((value) => Math.max(0, (value / most - 0.2) / 0.8) * 255);
 }
 
-// Normalizes ink like MNIST: scaled to a box of 20 pixels, with the centre of mass in the middle of 28 × 28.
-function inkSource(values, width, height, model) {
+// Normalizes ink like MNIST: scaled to a box of 20 pixels, with the centre of mass in the middle of 28 × 28, and the
+// darkest ink white. With `keep` the pose puts it back to its place and size.
+function inkSource(values, width, height, model, keep = false) {
   let [left, right, top, bottom, mass, atX, atY] = [width, -1, height, -1, 0, 0, 0];
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < width; x++) {
@@ -89,6 +137,7 @@ function inkSource(values, width, height, model) {
     }
   }
   const bytes = new Uint8Array(SIDE * SIDE);
+  let pose = null;
   if (mass > 0) {
     const factor = Math.max(right - left + 1, bottom - top + 1) / BOX; // pixels of the source per MNIST pixel
     for (let y = 0; y < SIDE; y++) {
@@ -98,9 +147,15 @@ function inkSource(values, width, height, model) {
         bytes[y * SIDE + x] = Math.round(average(values, width, height, startX, startY, factor));
       }
     }
+    const brightest = bytes.reduce((a, b) => Math.max(a, b), 1);
+    for (let index = 0; index < bytes.length; index++) bytes[index] = Math.min(255, (255 * bytes[index]) / brightest);
+    if (keep) {
+      const pixel = model.width / width; // of the source, in pixels of the input
+      pose = { size: (factor * pixel) / model.digit_scale, x: (atX / mass - width / 2) * pixel, y: (atY / mass - height / 2) * pixel };
+    }
   }
   const picture = { width: SIDE, height: SIDE, channels: 1, pixels: encode(bytes) };
-  return { ...finish(picture, model.digit_scale, null), blank: mass === 0 };
+  return { ...finish(picture, model.digit_scale, null), blank: mass === 0, pose };
 }
 
 function average(values, width, height, startX, startY, side) {
@@ -120,5 +175,5 @@ function average(values, width, height, startX, startY, side) {
 function finish(picture, fit, label) {
   const canvas = new OffscreenCanvas(picture.width, picture.height);
   paint(canvas, picture, ink);
-  return { picture, canvas, fit, label, blank: false };
+  return { picture, canvas, fit, label, blank: false, pose: null };
 }

@@ -1,10 +1,12 @@
 // The interactive image: drawing it, and input by touch, mouse, wheel and keys.
 
+import { INNER } from "./ring.js";
 import { PAD } from "./sources.js";
 import { element, place } from "./svg.js";
 
-const SHARE = 0.76; // fraction of the stage that is the input of the networks
-const REACH = 26; // radius of a grip for pointers, in pixels
+const SHARE = 0.6; // fraction of the stage that is the input of the networks: it fits into the ring
+const REACH = 20; // radius of the square grip for pointers, in pixels
+const NEAREST = 46; // its least distance from the middle of the image, so that small images can be dragged
 const PEN = 21;
 export const SIZES = [0.4, 1.6];
 
@@ -16,13 +18,14 @@ export class Stage {
     this.onDraw = onDraw;
     this.canvas = root.querySelector("canvas");
     this.pad = new OffscreenCanvas(PAD, PAD);
+    this.strokes = [];
     this.drawing = false;
     this.pointers = new Map();
-    const grips = root.querySelector("svg");
-    this.ring = element(grips, "circle", { class: "ring" });
+    const grips = root.querySelector("#grips");
     this.spoke = element(grips, "line", { class: "spoke" });
     this.square = element(grips, "rect", { class: "square", width: 12, height: 12, rx: 2 });
-    this.dot = element(grips, "circle", { class: "dot", id: "grip", r: 9 });
+    this.pin = element(grips, "circle", { class: "dot", r: 5 });
+    this.knob = element(grips, "circle", { class: "dot", id: "grip", r: 10 });
     root.addEventListener("pointerdown", (event) => this.#press(event));
     root.addEventListener("pointermove", (event) => this.#move(event));
     for (const end of ["pointerup", "pointercancel"]) root.addEventListener(end, (event) => this.#release(event));
@@ -53,16 +56,6 @@ export class Stage {
     ];
   }
 
-  // Screen position of a grip, moved inside the stage.
-  #grip(right, down) {
-    const [x, y] = this.#onScreen(right, down);
-    const side = this.root.clientWidth;
-    const [fromX, fromY] = this.#middle;
-    const room = (from, to) => (to > side - 14 ? (side - 14 - from) / (to - from) : to < 14 ? (14 - from) / (to - from) : 1);
-    const part = Math.max(0, Math.min(room(fromX, x), room(fromY, y)));
-    return [fromX + part * (x - fromX), fromY + part * (y - fromY)];
-  }
-
   show(state) {
     this.state = state;
     const side = this.root.clientWidth;
@@ -71,6 +64,7 @@ export class Stage {
     const context = this.canvas.getContext("2d");
     const { width, height } = state.model;
     const [wide, high] = this.drawing ? [SHARE * side, SHARE * side] : [width * this.#zoom, height * this.#zoom];
+    const clutter = this.drawing ? null : state.clutter;
     const [left, top] = [(side - wide) / 2, (side - high) / 2];
     context.setTransform(sharp, 0, 0, sharp, 0, 0);
     context.clearRect(0, 0, side, side);
@@ -88,6 +82,10 @@ export class Stage {
     context.fillRect(left, top, wide, high);
     if (this.drawing) context.drawImage(this.pad, left, top, wide, high);
     else this.#drawSource(context);
+    if (clutter) {
+      context.globalCompositeOperation = "lighten";
+      context.drawImage(clutter.canvas, left, top, wide, high);
+    }
     context.restore();
     context.strokeStyle = "rgb(255 255 255 / 0.35)";
     context.strokeRect(left - 0.5, top - 0.5, wide + 1, high + 1);
@@ -108,19 +106,27 @@ export class Stage {
   }
 
   #showGrips() {
+    const { pin, turn } = this.state;
     const [x, y] = this.#middle;
-    const [, down] = this.state.pin;
-    const [dotX, dotY] = this.#grip(0, down);
-    const [squareX, squareY] = this.#grip(-down * Math.SQRT1_2, -down * Math.SQRT1_2);
-    place(this.ring, { cx: x, cy: y, r: Math.hypot(...this.#onScreen(0, down).map((at, axis) => at - [x, y][axis])) });
-    place(this.spoke, { x1: x, y1: y, x2: dotX, y2: dotY });
-    place(this.square, { x: squareX - 6, y: squareY - 6 });
-    place(this.dot, { cx: dotX, cy: dotY });
-    this.grips = { turning: [dotX, dotY], scaling: [squareX, squareY] };
+    const [pinX, pinY] = this.#onScreen(0, pin[1]);
+    const [half, angle] = [this.root.clientWidth / 2, (turn * Math.PI) / 180];
+    const knob = [half + 2 * half * INNER * Math.sin(angle), half - 2 * half * INNER * Math.cos(angle)];
+    const far = Math.max(NEAREST, Math.hypot(pinX - x, pinY - y));
+    const square = [far * Math.cos(angle + Math.PI / 4) + x, far * Math.sin(angle + Math.PI / 4) + y];
+    place(this.spoke, { x1: x, y1: y, x2: pinX, y2: pinY });
+    place(this.pin, { cx: pinX, cy: pinY });
+    place(this.square, { x: square[0] - 6, y: square[1] - 6 });
+    place(this.knob, { cx: knob[0], cy: knob[1] });
+    this.grip = square;
   }
 
-  clearPad() {
+  // Removes the last stroke, or all of them, and draws the others again.
+  undo(all = false) {
+    const kept = all ? [] : this.strokes.slice(0, -1);
     this.pad.getContext("2d").clearRect(0, 0, PAD, PAD);
+    this.strokes = [];
+    for (const points of kept) points.forEach((at, index) => this.#line(points[Math.max(0, index - 1)], at, index === 0));
+    this.onDraw();
   }
 
   #at(event) {
@@ -136,11 +142,12 @@ export class Stage {
     const at = this.#at(event);
     this.pointers.set(event.pointerId, at);
     if (this.drawing) {
-      this.#stroke(at, at);
+      this.#stroke(at, at, true);
       return;
     }
-    const near = Object.entries(this.grips).find(([, grip]) => distance(at, grip) < REACH);
-    this.hold = near ? near[0] : "moving";
+    const half = this.root.clientWidth / 2;
+    const onRing = distance(at, [half, half]) > 2 * half * INNER - 14;
+    this.hold = onRing ? "turning" : distance(at, this.grip) < REACH ? "scaling" : "moving";
     this.root.classList.add("busy", this.hold);
   }
 
@@ -159,7 +166,8 @@ export class Stage {
       const shift = [(at[0] - before[0]) / 2 / this.#zoom, (at[1] - before[1]) / 2 / this.#zoom];
       this.onMove({ turn: turn + angleFrom(other, before, at), size: size * factor, x: x + shift[0], y: y + shift[1] });
     } else if (this.hold === "turning") {
-      this.onMove({ turn: turn + angleFrom(middle, before, at) });
+      const half = this.root.clientWidth / 2;
+      this.onMove({ turn: turn + angleFrom([half, half], before, at) });
     } else if (this.hold === "scaling") {
       this.onMove({ size: (size * distance(middle, at)) / Math.max(1, distance(middle, before)) });
     } else {
@@ -172,18 +180,24 @@ export class Stage {
     this.root.classList.remove("busy", "turning", "scaling", "moving");
   }
 
-  #stroke(from, to) {
+  #stroke(from, to, begins = false) {
     const side = this.root.clientWidth;
-    const onPad = (at) => ((at - ((1 - SHARE) / 2) * side) / (SHARE * side)) * PAD;
+    const onPad = (point) => point.map((at) => ((at - ((1 - SHARE) / 2) * side) / (SHARE * side)) * PAD);
+    this.#line(onPad(from), onPad(to), begins);
+    this.onDraw();
+  }
+
+  #line(from, to, begins) {
+    if (begins) this.strokes.push([]);
+    this.strokes.at(-1).push(to);
     const context = this.pad.getContext("2d");
     context.strokeStyle = "#fff";
     context.lineWidth = PEN;
     context.lineCap = context.lineJoin = "round";
     context.beginPath();
-    context.moveTo(...from.map(onPad));
-    context.lineTo(...to.map(onPad));
+    context.moveTo(...from);
+    context.lineTo(...to);
     context.stroke();
-    this.onDraw();
   }
 
   #wheel(event) {

@@ -1,12 +1,23 @@
-// Requests to the server, one at a time: while one is in flight, only the newest of the others is kept.
+// Runs the networks by requests to the server of `ptn demo`: look, ring and test.
 
 export class Refusal extends Error {}
 
-export class Asker {
+export class Server {
+  look = (body) => post("look", body);
+  ring = (body) => post("ring", body);
+  test = (body) => post("test", body);
+}
+
+// Calls a function once at a time: while one call is in flight, only the newest of the others is kept.
+export class Latest {
   #busy = false;
   #waiting = null;
 
-  // Returns the reply, or null if a newer request replaced this one before it was sent.
+  constructor(call) {
+    this.call = call;
+  }
+
+  // Returns the reply, or null if a newer call replaced this one before it was made.
   ask(body) {
     return new Promise((resolve, reject) => {
       this.#waiting?.resolve(null);
@@ -21,7 +32,7 @@ export class Asker {
       const { body, resolve, reject } = this.#waiting;
       this.#waiting = null;
       try {
-        resolve(await post("look", body));
+        resolve(await this.call(body));
       } catch (error) {
         reject(error);
       }

@@ -1,0 +1,83 @@
+"""The page as static files: the networks as ONNX files, run by ONNX Runtime in the browser, without a server."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..files import atomic_path, write_text
+from ..layers import normalize_heatmap
+from ..models.export import onnx_program, sample_images, trace
+from .inspect import classify, shown_channels
+from .models import STATIC, Pair, encode_sheet, load_samples
+from .server import sample_kinds, setup
+
+RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+
+
+class PairGraph(nn.Module):
+    """Both networks of a pair: images (N, C, H, W) -> everything that the page shows, in the order of `outputs`."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.polar, self.plain = pair.polar, pair.plain
+        self.shown = list(shown_channels(pair.polar))
+        self.outputs = ["polar_probabilities", "origin", "polar_image"]
+        self.outputs += ["heatmap"] * (pair.transformer.predictor is not None)
+        self.outputs += ["features"] * bool(self.shown) + ["plain_probabilities"] * (pair.plain is not None)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        network = self.polar
+        location = network.transformer.locate(network.normalize(images))
+        polar_images = network.transformer.sample(images, location.origin)[:, : images.shape[1]]
+        features, logits = classify(network, network.classifier_input(images, location.origin))
+        shown = features[:, self.shown]
+        values: dict[str, Any] = {
+            "polar_probabilities": logits.softmax(dim=1),
+            "origin": location.origin,
+            "polar_image": polar_images,
+            "heatmap": None if location.heatmap is None else normalize_heatmap(location.heatmap),
+            "features": shown / shown.amax(dim=(2, 3), keepdim=True).clamp(min=1e-6) if self.shown else None,
+            "plain_probabilities": None if self.plain is None else self.plain(images).softmax(dim=1),
+        }
+        return tuple(values[name] for name in self.outputs)
+
+
+def write_page(pairs: Sequence[Pair], folder: Path, runtime: Path, *, documentation: str | None = None) -> None:
+    """Writes the page for `pairs` into `folder`; it can be served by any web server.
+
+    Args:
+        runtime: the folder `dist` of the npm package onnxruntime-web.
+        documentation: address of the documentation, which the page links.
+    """
+    for name in RUNTIME:
+        if not (runtime / name).is_file():
+            raise InputError(f"no {name} in {runtime}: install onnxruntime-web with npm, and name its folder dist")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (*STATIC.iterdir(), *(runtime / name for name in RUNTIME)):
+        shutil.copyfile(path, folder / path.name)
+    for kind in sample_kinds(pairs):
+        with atomic_path(folder / f"{kind}.png") as temporary:
+            temporary.write_bytes(encode_sheet(load_samples(kind)))
+    facts = setup(pairs) | {"runtime": True, "links": {"Documentation": documentation} if documentation else {}}
+    for number, (pair, model) in enumerate(zip(pairs, facts["models"], strict=True)):
+        grid = pair.transformer.grid
+        model["onnx"] = f"network-{number}.onnx"
+        model["grid"] = {name: getattr(grid, name) for name in ("angles", "radii", "r_min_px", "law")}
+        model["grid"]["r_max_px"] = grid.outer_radius(pair.size)
+        with atomic_path(folder / model["onnx"]) as temporary:
+            temporary.write_bytes(encode_pair(pair))
+    write_text(folder / "setup.json", json.dumps(facts))
+
+
+def encode_pair(pair: Pair) -> bytes:
+    """Returns `PairGraph` as an ONNX file."""
+    graph = PairGraph(pair).eval()
+    with torch.no_grad():
+        program = trace(graph, sample_images(pair.polar.input_shape, 3))
+    return onnx_program(program, {}, graph.outputs).SerializeToString()
