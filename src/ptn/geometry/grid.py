@@ -133,7 +133,8 @@ class PolarGrid:
 
     def is_circular(self, pose: GridPose) -> bool:
         """Return whether all columns are circles around the origin."""
-        return all(value is None for value in pose[2:]) and self.aspect == 1 and self.outer_px == (0, 0)
+        _, _, aspect, tilt, outer_px = pose
+        return aspect is tilt is outer_px is None and self.aspect == 1 and self.outer_px == (0, 0)
 
     def offsets_px(
         self,
