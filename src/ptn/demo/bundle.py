@@ -68,8 +68,8 @@ def write_page(pairs: Sequence[Pair], folder: Path, runtime: Path, *, documentat
     for number, (pair, model) in enumerate(zip(pairs, facts["models"], strict=True)):
         grid = pair.transformer.grid
         model["onnx"] = f"network-{number}.onnx"
-        model["grid"] = {name: getattr(grid, name) for name in ("angles", "radii", "r_min_px", "law")}
-        model["grid"]["r_max_px"] = grid.outer_radius(pair.size)
+        model["grid"] = {name: getattr(grid, name) for name in ("angles", "radii", "law")}
+        model["grid"] |= {"r_min_px": grid.inner_radius, "r_max_px": grid.outer_radius(pair.size)}
         with atomic_path(folder / model["onnx"]) as temporary:
             temporary.write_bytes(encode_pair(pair))
     write_text(folder / "setup.json", json.dumps(facts))

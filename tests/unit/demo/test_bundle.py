@@ -46,7 +46,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def address(tmp_path, node_modules):
+def address(tmp_path, node_modules, real_data):
     """The page with the first network, and the network of photographs, behind a plain file server."""
     pairs = find_pairs()
     photographs = next(pair for pair in pairs if pair.samples == "photographs")

@@ -45,7 +45,8 @@ def test_correct_predictions_are_counted(pair):
     pose, images = Similarity(0.3), load_samples("digits").images[:150]
     logits = pair.polar(place(images / 255, pose, (28, 28), 1))
     labels = logits.argmax(dim=1)
-    right, wrong = (count_correct(pair, Samples(images, each, "digits"), pose) for each in (labels, (labels + 1) % 10))
+    samples = (Samples(images, each, "digits") for each in (labels, (labels + 1) % 10))
+    right, wrong = (count_correct(pair, part, pose) for part in samples)
     assert (right["count"], right["polar"], wrong["polar"]) == (150, 150, 0)
     assert right["plain"] + wrong["plain"] <= 150
 
