@@ -46,7 +46,7 @@ def test_a_ptn_is_paired_with_a_plain_network_of_its_dataset_and_size(release):
     assert pairs == {"PTN-S": "CCNN-S", "PTN-B": "CCNN-B"}
 
 
-def test_released_networks_without_a_partner_are_left_out_unless_they_take_color(release):
+def test_released_networks_without_a_partner_are_left_out_unless_they_take_color(release, real_data):
     release("ptn_s", dataset="rotmnist")
     release("ccnn_s", dataset="svhn")
     assert find_pairs() == []

@@ -240,7 +240,7 @@ def test_the_ring_counts_the_correct_predictions_of_the_networks(page):
 
 def test_all_test_digits_are_tested_in_a_pose(page):
     page.click("#test")
-    page.locator("#tested", has_text="1,000 test digits").wait_for(timeout=60_000)
+    page.locator("#tested", has_text="Right on 1,000").wait_for(timeout=60_000)
     upright = [float(text.split()[-1].rstrip("%")) for text in page.locator("#tested b").all_inner_texts()]
     assert min(upright) > 85
 
