@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -21,10 +22,10 @@ from .grid import (
     cached_points,
     check_grid,
     check_number,
-    check_pair,
     finer_grids,
     origin_px,
     relative_points,
+    shift_origin,
 )
 from .wrap import wrap_pad
 
@@ -83,6 +84,7 @@ def polar_sample(
             ellipse stays where it is if `phase` changes.
         antialias: average the image over the area of each polar pixel, in samples at most one pixel apart, instead
             of reading one point. Otherwise detail at large radii is skipped if a polar pixel covers several pixels.
+            The samples do not depend on tensors: they are those of the grid and of dilation 1.
         padding_mode: values outside the image: "zeros", or the nearest pixel of the "border".
         backend: "torch", "triton", or "auto", the faster one (see `uses_triton`). On a GPU the gradient to the
             images is not deterministic; that to the origin is, with Triton.
@@ -103,8 +105,11 @@ def polar_sample(
             points = points + origin.view(-1, 1, 1, 2)
             return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
-    pose = GridPose(phase, dilation, aspect, tilt, outer_px)
-    return _sample(images, origin, grid, pose, mode, padding_mode, backend, antialias)
+    size = images.shape[2], images.shape[3]
+    _check_call(images, origin, grid, mode, padding_mode)
+    grid, pose = _replace(grid, size, images.shape[0], phase, dilation, aspect, tilt, outer_px)
+    sample = _sample_areas if antialias else _sample
+    return sample(images, origin, grid, pose, mode, padding_mode, backend)
 
 
 def cylindrical_sample(
@@ -124,7 +129,9 @@ def cylindrical_sample(
     of `polar_sample` for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    return _sample(volumes, axis_xy, grid, GridPose(phase, dilation), mode, padding_mode, backend)
+    _check_call(volumes, axis_xy, grid, mode, padding_mode)
+    grid, pose = _replace(grid, (volumes.shape[3], volumes.shape[2]), volumes.shape[0], phase, dilation)
+    return _sample(volumes, axis_xy, grid, pose, mode, padding_mode, backend)
 
 
 def polar_unsample(
@@ -153,12 +160,11 @@ def polar_unsample(
     check_options(mode, "border")
     check_grid(grid)
     _check_origin(origin, polar)
-    pose = GridPose(aspect=aspect, tilt=tilt, outer_px=outer_px)
-    _check_pose(pose, polar.shape[0])
+    check_size(size)
+    grid, pose = _replace(grid, size, polar.shape[0], 0.0, 1.0, aspect, tilt, outer_px)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
-    check_size(size)
     dtype = coordinate_dtype(polar)
     if fill is not None:
         check_number("fill", fill)
@@ -247,11 +253,7 @@ def _sample(
     mode: Mode,
     padding_mode: PaddingMode,
     backend: Backend,
-    antialias: bool = False,
 ) -> Tensor:
-    _check_call(images, origin, grid, pose, mode, padding_mode)
-    if antialias:
-        return _sample_areas(images, origin, grid, pose, mode, padding_mode, backend)
     if uses_triton(backend, images, (grid.angles, grid.radii), _eager_minimum(images, origin)):
         from . import triton_ops
 
@@ -268,29 +270,51 @@ def _eager_minimum(images: Tensor, origin: Tensor) -> int:
     return 4 * _MIN_VALUES if origin_only else _MIN_VALUES
 
 
-def _check_call(
-    images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, mode: str, padding_mode: str
-) -> None:
+def _check_call(images: Tensor, origin: Tensor, grid: PolarGrid, mode: str, padding_mode: str) -> None:
     check_options(mode, padding_mode)
     check_grid(grid)
     _check_origin(origin, images)
     check_range(images)
-    _check_pose(pose, images.shape[0])
 
 
-def _check_pose(pose: GridPose, count: int) -> None:
-    phase, dilation, aspect, tilt, outer_px = pose
-    if type(phase) is float is type(dilation) and aspect is tilt is outer_px is None:  # saves a microsecond
-        return
-    for name, value in pose._asdict().items():
-        shape = (count, 2) if name == "outer_px" else (count,)
-        if name == "outer_px" and value is not None and not isinstance(value, Tensor):
-            check_pair(name, value)
-        elif value is not None:
+def _replace(
+    grid: PolarGrid,
+    size: tuple[int, int],
+    count: int,
+    phase: Tensor | float,
+    dilation: Tensor | float,
+    aspect: Tensor | float | None = None,
+    tilt: Tensor | float | None = None,
+    outer_px: Tensor | tuple[float, float] | None = None,
+) -> tuple[PolarGrid, GridPose]:
+    """Return `grid` with the numbers, and a pose with the tensors, of the arguments of a call.
+
+    Raises InputError unless they are valid.
+    """
+    plain = type(phase) is float is type(dilation) and aspect is tilt is outer_px is None
+    if plain and abs(phase) < math.inf > abs(dilation):  # type: ignore[operator]  # saves a microsecond
+        return grid, GridPose(phase, dilation)
+    moves = {"phase": phase, "dilation": dilation}
+    shape = {"aspect": aspect, "tilt": tilt, "outer_px": outer_px}
+    for name, value in (moves | shape).items():
+        if isinstance(value, Tensor):
             check_number(name, value)
+            expected = (count, 2) if name == "outer_px" else (count,)
             # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
-            if isinstance(value, Tensor) and value.shape != (shape if value.dim() == len(shape) else shape[1:]):
-                raise InputError(f"{name} must be constant or have shape {shape}; got {tuple(value.shape)}")
+            if value.shape != (expected if value.dim() == len(expected) else expected[1:]):
+                raise InputError(f"{name} must be constant or have shape {expected}; got {tuple(value.shape)}")
+        elif name in moves:
+            check_number(name, value, tensors=False)
+    numbers: dict[str, Any] = {k: v for k, v in shape.items() if v is not None and not isinstance(v, Tensor)}
+    if numbers:
+        grid = replace(grid, **numbers)
+    if isinstance(aspect, Tensor) and values_known(aspect) and bool((aspect <= 0).any()):
+        raise InputError("aspect must be positive")
+    if isinstance(outer_px, Tensor) and values_known(outer_px):
+        room, distance = grid.outer_radius(size) - grid.inner_radius, outer_px.norm(dim=-1)
+        if bool((distance.isfinite() & (distance >= room)).any()):
+            raise InputError(f"outer_px must be less than r_max - r_min ({room:g} px) from the origin")
+    return grid, GridPose(phase, dilation, *(v if isinstance(v, Tensor) else None for v in shape.values()))
 
 
 @lru_cache(maxsize=64)
@@ -318,8 +342,8 @@ def _checked_call(
     images = torch.empty(shape, dtype=dtype, device="meta")
     origin = torch.empty(origin_shape, dtype=origin_dtype, device="meta")
     check_images(images)
-    pose = GridPose(phase, dilation)
-    _check_call(images, origin, grid, pose, mode, padding_mode)
+    _check_call(images, origin, grid, mode, padding_mode)
+    grid, pose = _replace(grid, (shape[2], shape[3]), shape[0], phase, dilation)
     check_choice("backend", backend, BACKENDS)
     numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
     values = shape[0] * shape[1] * grid.angles * grid.radii
@@ -336,9 +360,11 @@ def _sample_torch(
     if origin.dtype != dtype:
         origin = origin.to(dtype)
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
-    phase, dilation, *shape = pose
-    constant = not isinstance(phase, Tensor) and not isinstance(dilation, Tensor)
-    if eager and constant and not any(isinstance(value, Tensor) for value in shape if value is not None):
+    phase, dilation, aspect, tilt, outer_px = pose
+    constant = (
+        not isinstance(phase, Tensor) and not isinstance(dilation, Tensor) and aspect is tilt is outer_px is None
+    )
+    if eager and constant:
         points = cached_points(grid, size, pose, dtype, images.device)
         if images.is_cpu and (length := _chunk_length(images, points)) < len(images):
             polar = _SampleInThreads.apply(  # type: ignore[no-untyped-call]
@@ -353,7 +379,7 @@ def _sample_torch(
     polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
-    return nan_where_not_finite(polar, origin, *pose_tensors(pose, images.shape[0]))
+    return nan_where_not_finite(polar, origin, *(() if constant else pose_tensors(pose, images.shape[0])))
 
 
 def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
@@ -372,23 +398,21 @@ def _sample_areas(
     backend: Backend,
 ) -> Tensor:
     """`_sample` averaged over the areas of the polar pixels, on finer grids."""
-    size = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
+    size, dtype = (images.shape[2], images.shape[3]), coordinate_dtype(images)
+    frame = None if grid.is_circular(pose) else grid.frame(size, pose, dtype, images.device)
     parts = []
-    for fine, along, across, weights in finer_grids(grid, size, pose):
-        centre, fine_pose = origin, pose
-        if not grid.is_circular(pose):
-            # the centres of the circles lie on the same line, from that of the radius r_min of the finer grid on
-            frame = grid.frame(size, pose, coordinate_dtype(images), images.device)
-            shift = frame[..., 2] * (fine.inner_radius - grid.inner_radius)
-            centre = origin + shift * shift.new_tensor((2 / size[1], 2 / size[0]))
-            share = (fine.outer_radius(size) - fine.inner_radius) / (grid.outer_radius(size) - grid.inner_radius)
-            outer = grid.outer_px if pose.outer_px is None else pose.outer_px
-            outer = outer * share if isinstance(outer, Tensor) else (outer[0] * share, outer[1] * share)
-            fine_pose = pose._replace(outer_px=outer)
-        polar = _sample(images, centre, fine, fine_pose, mode, padding_mode, backend)
+    for fine, along, across in finer_grids(grid, size, 1.0 if isinstance(pose.dilation, Tensor) else pose.dilation):
+        center, fine_pose = origin, pose
+        if frame is not None:  # the centre of the first circle of the finer grid
+            center = shift_origin(origin, frame[..., 2] * (fine.inner_radius - grid.inner_radius), size)
+        if pose.outer_px is not None:
+            extents = [g.outer_radius(size) - g.inner_radius for g in (fine, grid)]
+            fine_pose = pose._replace(outer_px=pose.outer_px * (extents[0] / extents[1]))
+        polar = _sample(images, center, fine, fine_pose, mode, padding_mode, backend)
         polar = polar.unflatten(3, (-1, across)).unflatten(2, (-1, along)).mean(dim=3)
-        area = torch.tensor(weights, dtype=polar.dtype, device=polar.device).view(-1, across)
-        parts.append((polar * (area[..., None] if images.dim() == 5 else area)).sum(dim=4))
+        area = fine.radius_at(torch.arange(fine.radii, dtype=dtype, device=images.device), size)
+        area = (area.square() if grid.law == "log" else area).view(-1, across)
+        parts.append((polar * (area / area.sum(dim=1, keepdim=True)).to(polar.dtype)).sum(dim=4))
     return torch.cat(parts, dim=3)
 
 
@@ -558,7 +582,7 @@ def nan_where_not_finite(images: Tensor, *parameters: Tensor) -> Tensor:
 
     `grid_sample` reads a NaN point as lying outside the image; the result would be a black image.
     """
-    if values_known(images) and all(values_known(p) and p.isfinite().all() for p in parameters):
+    if values_known(images) and all(values_known(p) and math.isfinite(p.detach().sum().item()) for p in parameters):
         return images
     finite = torch.stack([p.isfinite().flatten(1).all(dim=1) if p.dim() > 1 else p.isfinite() for p in parameters])
     return torch.where(finite.all(dim=0)[:, None, None, None], images, math.nan)
@@ -615,5 +639,7 @@ def _check_origin(origin: Tensor, images: Tensor) -> None:
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
-    if values_known(origin) and bool((origin.isfinite() & (origin.detach().abs() > 2)).any()):
-        raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")
+    if values_known(origin) and len(origin) and not origin.detach().abs().max().item() <= 2:
+        far = origin.isfinite() & (origin.detach().abs() > 2)
+        if bool(far.any()):
+            raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")
