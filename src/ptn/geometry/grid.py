@@ -19,12 +19,9 @@ _REAL = (float, int, np.floating, np.integer)
 
 
 class GridPose(NamedTuple):
-    """Parameters of a grid that may differ from image to image.
+    """Parameters of the points of a grid that may differ from image to image; None is the value of the grid.
 
-    Args:
-        phase: angle that is added to `start`, in radians; a number or (N,).
-        dilation: factor on every offset; a number or (N,).
-        aspect, tilt, outer_px: tensors (N,), (N,) and (N, 2), or of one value, that replace those of the grid.
+    Tensors are (N,), and `outer_px` (N, 2), or have one value for all. `phase` is added to `start`.
     """
 
     phase: Tensor | float = 0.0
@@ -96,7 +93,10 @@ class PolarGrid:
             raise InputError(f"sweep must be an angle in radians, above 0 and at most 2π; got {self.sweep!r}")
         if not 0 < self.aspect < math.inf:
             raise InputError(f"aspect must be a positive number; got {self.aspect!r}")
-        check_pair("outer_px", self.outer_px)
+        if not isinstance(self.outer_px, tuple) or len(self.outer_px) != 2:
+            raise InputTypeError(f"outer_px must be a pair (x, y) of numbers; got {self.outer_px!r}")
+        for coordinate in self.outer_px:
+            check_number("outer_px", coordinate, tensors=False)
         if self.r_max_px is not None:
             self.outer_radius((1, 1))
 
@@ -151,10 +151,9 @@ class PolarGrid:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the points of the grid relative to its origin, in pixels, for an input image of `size` (h, w).
+        """Return x and y of the points relative to the origin, in pixels, for an input image of `size` (h, w).
 
-        Returns:
-            x and y, each (angles, radii), or (N, angles, radii) if the pose has tensors with N values.
+        Each is (angles, radii), or (N, angles, radii) if the pose has tensors with N values.
         """
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (self.sweep / self.angles)
@@ -209,14 +208,6 @@ def check_number(name: str, value: object, *, tensors: bool = True) -> None:
         raise InputTypeError(f"{name} must be {allowed}; got {value!r}")
 
 
-def check_pair(name: str, value: object) -> None:
-    """Raise InputError unless `value` is a pair of finite numbers."""
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise InputTypeError(f"{name} must be a pair (x, y) of numbers; got {value!r}")
-    for number in value:
-        check_number(name, number, tensors=False)
-
-
 def check_grid(grid: object) -> None:
     """Raise InputError unless `grid` is a `PolarGrid`."""
     if not isinstance(grid, PolarGrid):
@@ -268,14 +259,11 @@ def cached_points(
 def finer_grids(grid: PolarGrid, size: tuple[int, int], dilation: float) -> list[tuple[PolarGrid, int, int]]:
     """Return grids of samples at most one pixel apart that together cover the areas of the pixels of `grid`.
 
-    Adjacent columns that need equal numbers of samples, powers of two, share a grid.
-
-    Returns:
-        For each grid: itself, and its samples per pixel of `grid` along angle and radius.
+    Each comes with its samples per pixel along angle and radius, powers of two. Adjacent columns that need equal
+    numbers share a grid.
     """
     r_max, r_min, log = grid.outer_radius(size), grid.inner_radius, grid.law == "log"
-    centers = math.hypot(*grid.outer_px) / (r_max - r_min)
-    stretch = abs(dilation) * max(1.0, grid.aspect) * (1 + centers)
+    stretch = abs(dilation) * max(1.0, grid.aspect) * (1 + math.hypot(*grid.outer_px) / (r_max - r_min))
     shares = [(column - 0.5) / grid.radii for column in range(grid.radii + 1)]
     edges = [r_min * (r_max / r_min) ** u if log else max(0.0, r_min + (r_max - r_min) * u) for u in shares]
 

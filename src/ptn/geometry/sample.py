@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -55,9 +54,9 @@ def polar_sample(
     *,
     phase: Tensor | float = 0.0,
     dilation: Tensor | float = 1.0,
-    aspect: Tensor | float | None = None,
-    tilt: Tensor | float | None = None,
-    outer_px: Tensor | tuple[float, float] | None = None,
+    aspect: Tensor | None = None,
+    tilt: Tensor | None = None,
+    outer_px: Tensor | None = None,
     antialias: bool = False,
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
@@ -80,7 +79,7 @@ def polar_sample(
             origin, without a second interpolation.
         dilation: factor on every radius; a number or (N,). Equals shrinking the image by `dilation` about its
             origin, without a second interpolation.
-        aspect: replaces that of the grid, as `tilt` and `outer_px` do: a number or (N,), a pair or (N, 2). An
+        aspect, tilt, outer_px: replace those of the grid: tensors (N,), (N,) and (N, 2), or of one value. An
             ellipse stays where it is if `phase` changes.
         antialias: average the image over the area of each polar pixel, in samples at most one pixel apart, instead
             of reading one point. Otherwise detail at large radii is skipped if a polar pixel covers several pixels.
@@ -105,9 +104,8 @@ def polar_sample(
             points = points + origin.view(-1, 1, 1, 2)
             return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
-    size = images.shape[2], images.shape[3]
-    _check_call(images, origin, grid, mode, padding_mode)
-    grid, pose = _replace(grid, size, images.shape[0], phase, dilation, aspect, tilt, outer_px)
+    pose = GridPose(phase, dilation, aspect, tilt, outer_px)
+    _check_call(images, origin, grid, pose, mode, padding_mode)
     sample = _sample_areas if antialias else _sample
     return sample(images, origin, grid, pose, mode, padding_mode, backend)
 
@@ -129,8 +127,8 @@ def cylindrical_sample(
     of `polar_sample` for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    _check_call(volumes, axis_xy, grid, mode, padding_mode)
-    grid, pose = _replace(grid, (volumes.shape[3], volumes.shape[2]), volumes.shape[0], phase, dilation)
+    pose = GridPose(phase, dilation)
+    _check_call(volumes, axis_xy, grid, pose, mode, padding_mode)
     return _sample(volumes, axis_xy, grid, pose, mode, padding_mode, backend)
 
 
@@ -140,9 +138,9 @@ def polar_unsample(
     grid: PolarGrid,
     size: tuple[int, int],
     *,
-    aspect: Tensor | float | None = None,
-    tilt: Tensor | float | None = None,
-    outer_px: Tensor | tuple[float, float] | None = None,
+    aspect: Tensor | None = None,
+    tilt: Tensor | None = None,
+    outer_px: Tensor | None = None,
     mode: Mode = "bilinear",
     fill: float | None = 0.0,
 ) -> Tensor:
@@ -161,7 +159,8 @@ def polar_unsample(
     check_grid(grid)
     _check_origin(origin, polar)
     check_size(size)
-    grid, pose = _replace(grid, size, polar.shape[0], 0.0, 1.0, aspect, tilt, outer_px)
+    pose = GridPose(aspect=aspect, tilt=tilt, outer_px=outer_px)
+    _check_pose(grid, pose, polar.shape[0], size)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
@@ -270,51 +269,36 @@ def _eager_minimum(images: Tensor, origin: Tensor) -> int:
     return 4 * _MIN_VALUES if origin_only else _MIN_VALUES
 
 
-def _check_call(images: Tensor, origin: Tensor, grid: PolarGrid, mode: str, padding_mode: str) -> None:
+def _check_call(
+    images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, mode: str, padding_mode: str
+) -> None:
     check_options(mode, padding_mode)
     check_grid(grid)
     _check_origin(origin, images)
     check_range(images)
+    _check_pose(grid, pose, images.shape[0], (images.shape[2], images.shape[3]))
 
 
-def _replace(
-    grid: PolarGrid,
-    size: tuple[int, int],
-    count: int,
-    phase: Tensor | float,
-    dilation: Tensor | float,
-    aspect: Tensor | float | None = None,
-    tilt: Tensor | float | None = None,
-    outer_px: Tensor | tuple[float, float] | None = None,
-) -> tuple[PolarGrid, GridPose]:
-    """Return `grid` with the numbers, and a pose with the tensors, of the arguments of a call.
-
-    Raises InputError unless they are valid.
-    """
-    plain = type(phase) is float is type(dilation) and aspect is tilt is outer_px is None
-    if plain and abs(phase) < math.inf > abs(dilation):  # type: ignore[operator]  # saves a microsecond
-        return grid, GridPose(phase, dilation)
-    moves = {"phase": phase, "dilation": dilation}
-    shape = {"aspect": aspect, "tilt": tilt, "outer_px": outer_px}
-    for name, value in (moves | shape).items():
-        if isinstance(value, Tensor):
-            check_number(name, value)
-            expected = (count, 2) if name == "outer_px" else (count,)
-            # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
-            if value.shape != (expected if value.dim() == len(expected) else expected[1:]):
-                raise InputError(f"{name} must be constant or have shape {expected}; got {tuple(value.shape)}")
-        elif name in moves:
-            check_number(name, value, tensors=False)
-    numbers: dict[str, Any] = {k: v for k, v in shape.items() if v is not None and not isinstance(v, Tensor)}
-    if numbers:
-        grid = replace(grid, **numbers)
-    if isinstance(aspect, Tensor) and values_known(aspect) and bool((aspect <= 0).any()):
+def _check_pose(grid: PolarGrid, pose: GridPose, count: int, size: tuple[int, int]) -> None:
+    phase, dilation, aspect, tilt, outer_px = pose
+    if type(phase) is float is type(dilation) and aspect is tilt is outer_px is None:  # saves a microsecond
+        check_number("phase or dilation", phase * dilation, tensors=False)
+        return
+    for name, value in pose._asdict().items():
+        if name in ("phase", "dilation"):
+            check_number(name, value, tensors=isinstance(value, Tensor))
+        elif value is not None and (not isinstance(value, Tensor) or value.is_complex()):
+            raise InputTypeError(f"{name} must be a real tensor, or a number in the grid; got {value!r}")
+        shape = (count, 2) if name == "outer_px" else (count,)
+        # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
+        if isinstance(value, Tensor) and value.shape != (shape if value.dim() == len(shape) else shape[1:]):
+            raise InputError(f"{name} must be constant or have shape {shape}; got {tuple(value.shape)}")
+    if aspect is not None and values_known(aspect) and bool((aspect <= 0).any()):
         raise InputError("aspect must be positive")
-    if isinstance(outer_px, Tensor) and values_known(outer_px):
+    if outer_px is not None and values_known(outer_px):
         room, distance = grid.outer_radius(size) - grid.inner_radius, outer_px.norm(dim=-1)
         if bool((distance.isfinite() & (distance >= room)).any()):
             raise InputError(f"outer_px must be less than r_max - r_min ({room:g} px) from the origin")
-    return grid, GridPose(phase, dilation, *(v if isinstance(v, Tensor) else None for v in shape.values()))
 
 
 @lru_cache(maxsize=64)
@@ -342,8 +326,8 @@ def _checked_call(
     images = torch.empty(shape, dtype=dtype, device="meta")
     origin = torch.empty(origin_shape, dtype=origin_dtype, device="meta")
     check_images(images)
-    _check_call(images, origin, grid, mode, padding_mode)
-    grid, pose = _replace(grid, (shape[2], shape[3]), shape[0], phase, dilation)
+    pose = GridPose(phase, dilation)
+    _check_call(images, origin, grid, pose, mode, padding_mode)
     check_choice("backend", backend, BACKENDS)
     numbers = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
     values = shape[0] * shape[1] * grid.angles * grid.radii
