@@ -1,8 +1,9 @@
 """PolarGrid: the sampling points of a polar image."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
+from itertools import groupby, pairwise, starmap
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,13 +19,16 @@ _REAL = (float, int, np.floating, np.integer)
 
 
 class GridPose(NamedTuple):
-    """Parameters of a grid that may differ from image to image; None is the value of the grid."""
+    """Parameters of the points of a grid that may differ from image to image; None is the value of the grid.
+
+    Tensors are (N,), and `outer_px` (N, 2), or have one value for all. `phase` is added to `start`.
+    """
 
     phase: Tensor | float = 0.0
     dilation: Tensor | float = 1.0
-    aspect: Tensor | float | None = None
-    tilt: Tensor | float | None = None
-    outer_px: Tensor | tuple[float, float] | None = None
+    aspect: Tensor | None = None
+    tilt: Tensor | None = None
+    outer_px: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,10 @@ class PolarGrid:
             raise InputError(f"sweep must be an angle in radians, above 0 and at most 2π; got {self.sweep!r}")
         if not 0 < self.aspect < math.inf:
             raise InputError(f"aspect must be a positive number; got {self.aspect!r}")
-        check_pair("outer_px", self.outer_px)
+        if not isinstance(self.outer_px, tuple) or len(self.outer_px) != 2:
+            raise InputTypeError(f"outer_px must be a pair (x, y) of numbers; got {self.outer_px!r}")
+        for coordinate in self.outer_px:
+            check_number("outer_px", coordinate, tensors=False)
         if self.r_max_px is not None:
             self.outer_radius((1, 1))
 
@@ -139,31 +146,15 @@ class PolarGrid:
     def offsets_px(
         self,
         size: tuple[int, int],
+        pose: GridPose = GridPose(),  # noqa: B008
         *,
-        phase: Tensor | float = 0.0,
-        dilation: Tensor | float = 1.0,
-        aspect: Tensor | float | None = None,
-        tilt: Tensor | float | None = None,
-        outer_px: Tensor | tuple[float, float] | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the points of the grid relative to its origin, in pixels.
+        """Return x and y of the points relative to the origin, in pixels, for an input image of `size` (h, w).
 
-        Args:
-            size: (h, w) of the input image.
-            phase: angle that is added to `start`, in radians; a number or (N,).
-            dilation: factor on every offset; a number or (N,).
-            aspect, tilt, outer_px: replace those of the grid; numbers, or tensors (N,) and (N, 2).
-
-        Returns:
-            x and y, each (angles, radii), or (N, angles, radii) if an argument is a tensor with N values.
+        Each is (angles, radii), or (N, angles, radii) if the pose has tensors with N values.
         """
-        pose = GridPose(phase, dilation, aspect, tilt, outer_px)
-        for name, value in zip(("phase", "dilation"), pose, strict=False):
-            check_number(name, value)
-            if not isinstance(value, Tensor) and not abs(value) < math.inf:  # type: ignore[arg-type]
-                raise InputError(f"{name} must be finite; got {value}")
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (self.sweep / self.angles)
         if not self.is_circular(pose):
@@ -172,6 +163,7 @@ class PolarGrid:
             offsets = direction[..., None] * radius - self.inner_radius * frame[..., 2, None, None]
             x, y = offsets.unbind(dim=-3)
             return x, y
+        phase, dilation, *_ = pose
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
         phase = reduce_angle(phase if self.start == 0 else phase + self.start, to_add=True)
         angle = angle + (phase[..., None] if isinstance(phase, Tensor) else phase)
@@ -185,41 +177,35 @@ class PolarGrid:
         t = sweep·y/H. M is dilation·E·[R(start + phase) | outer_px / (r_max - r_min)], R a rotation and E the
         stretch by `aspect` across `tilt`.
         """
-        aspect, tilt, outer = (
-            own if value is None else value
-            for own, value in zip((self.aspect, self.tilt, self.outer_px), pose[2:], strict=True)
+        turn = reduce_angle(pose.phase + self.start, to_add=True)
+        aspect = self.aspect if pose.aspect is None else pose.aspect
+        tilt = self.tilt if pose.tilt is None else pose.tilt
+        outer = self.outer_px if pose.outer_px is None else pose.outer_px.unbind(dim=-1)
+        # `torch.full` because CUDA graphs do not allow copies from the CPU
+        turn, scale, aspect, tilt, x, y = (
+            n.to(device, dtype) if isinstance(n, Tensor) else torch.full((), n, dtype=dtype, device=device)
+            for n in (turn, pose.dilation, aspect, tilt, *outer)
         )
-        numbers = (reduce_angle(pose.phase + self.start, to_add=True), pose.dilation, aspect, tilt)
-        turn, dilation, aspect, tilt = (torch.as_tensor(n, dtype=dtype, device=device) for n in numbers)
-        centre = torch.as_tensor(outer, dtype=dtype, device=device)
-        centre = centre / (self.outer_radius(size) - self.inner_radius)
+        extent = self.outer_radius(size) - self.inner_radius
         cos, sin = tilt.cos(), tilt.sin()
         along, mixed, across = cos**2 + aspect * sin**2, (1 - aspect) * sin * cos, sin**2 + aspect * cos**2
-        columns = ((turn.cos(), turn.sin()), (-turn.sin(), turn.cos()), centre.unbind(dim=-1))
-        entries = [dilation * (along * x + mixed * y) for x, y in columns]
-        entries += [dilation * (mixed * x + across * y) for x, y in columns]
+        columns = ((turn.cos(), turn.sin()), (-turn.sin(), turn.cos()), (x / extent, y / extent))
+        entries = [scale * (along * x + mixed * y) for x, y in columns]
+        entries += [scale * (mixed * x + across * y) for x, y in columns]
         return torch.stack(torch.broadcast_tensors(*entries), dim=-1).unflatten(-1, (2, 3))
 
 
 def check_number(name: str, value: object, *, tensors: bool = True) -> None:
     """Raise InputError unless `value` is a real tensor or a real number, integers of at most 64 bits."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{name} must be a number of at most 64 bits")
     if isinstance(value, Tensor) and tensors:
         real = not value.is_complex()
     else:
-        real = isinstance(value, _REAL) and (tensors or math.isfinite(value))
+        real = isinstance(value, _REAL) and (tensors or abs(value) < math.inf)  # type: ignore[operator]
     if not real:
         allowed = "a real number or a tensor (N,)" if tensors else "a finite number"
         raise InputTypeError(f"{name} must be {allowed}; got {value!r}")
-    if isinstance(value, int) and abs(value) >= 2**63:
-        raise InputError(f"{name} must be a number of at most 64 bits")
-
-
-def check_pair(name: str, value: object) -> None:
-    """Raise InputError unless `value` is a pair of finite numbers."""
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise InputTypeError(f"{name} must be a pair (x, y) of numbers; got {value!r}")
-    for number in value:
-        check_number(name, number, tensors=False)
 
 
 def check_grid(grid: object) -> None:
@@ -244,12 +230,18 @@ def reduce_angle(angle: Tensor | float, *, to_add: bool = False) -> Tensor | flo
     return (exact - 2 * math.pi * turns).to(torch.promote_types(angle.dtype, torch.float32))
 
 
+def shift_origin(origin: Tensor, shift_px: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return origins in [-1, 1] shifted by (x, y) in pixels of images of `size` (h, w)."""
+    x, y = shift_px.unbind(dim=-1)
+    return origin + torch.stack((x * (2 / size[1]), y * (2 / size[0])), dim=-1)
+
+
 def relative_points(
     grid: PolarGrid, size: tuple[int, int], pose: GridPose, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Return points relative to the origin, in units of [-1, 1]: (angles, radii, 2) or (N, angles, radii, 2)."""
     height, width = size
-    x, y = grid.offsets_px(size, **pose._asdict(), dtype=dtype, device=device)
+    x, y = grid.offsets_px(size, pose, dtype=dtype, device=device)
     # x and y each contiguous: a CPU adds origins to them several times as fast as to pairs
     return torch.stack((x * (2 / width), y * (2 / height)), dim=-3).movedim(-3, -1)
 
@@ -264,61 +256,44 @@ def cached_points(
         return points if device.type == "cpu" else points.contiguous().to(device)
 
 
-def finer_grids(
-    grid: PolarGrid, size: tuple[int, int], pose: GridPose
-) -> list[tuple[PolarGrid, int, int, list[float]]]:
+def finer_grids(grid: PolarGrid, size: tuple[int, int], dilation: float) -> list[tuple[PolarGrid, int, int]]:
     """Return grids of samples at most one pixel apart that together cover the areas of the pixels of `grid`.
 
-    Adjacent columns that need equal numbers of samples, powers of two, share a grid. `outer_px` is not set.
-    A tensor in `pose` is taken to be the value of the grid, or 1.
-
-    Returns:
-        For each grid: itself, its samples per pixel of `grid` along angle and radius, and for each of its columns
-        the share of the area of a pixel.
+    Each comes with its samples per pixel along angle and radius, powers of two. Adjacent columns that need equal
+    numbers share a grid.
     """
     r_max, r_min, log = grid.outer_radius(size), grid.inner_radius, grid.law == "log"
-    aspect, dilation = (1.0 if v is None or isinstance(v, Tensor) else v for v in (pose.aspect, pose.dilation))
-    stretch = abs(dilation) * max(1.0, aspect, grid.aspect) * (1 + math.hypot(*grid.outer_px) / (r_max - r_min))
+    stretch = abs(dilation) * max(1.0, grid.aspect) * (1 + math.hypot(*grid.outer_px) / (r_max - r_min))
+    shares = [(column - 0.5) / grid.radii for column in range(grid.radii + 1)]
+    edges = [r_min * (r_max / r_min) ** u if log else max(0.0, r_min + (r_max - r_min) * u) for u in shares]
 
-    def radius(column: float) -> float:
-        share = column / grid.radii
-        return r_min * (r_max / r_min) ** share if log else max(0.0, r_min + (r_max - r_min) * share)
+    def samples(low: float, high: float) -> tuple[int, int, bool]:
+        lengths = (high * (grid.sweep / grid.angles), high - low)
+        along, across = (2 ** math.ceil(math.log2(max(1.0, stretch * length))) for length in lengths)
+        return along, across, low > 0  # a column that begins at the origin is narrower than its neighbours
 
-    bands: list[tuple[int, int, int, float, float]] = []
-    for column in range(grid.radii):
-        low, high = radius(column - 0.5), radius(column + 0.5)
-        lengths = (radius(column) * (grid.sweep / grid.angles), high - low)
-        along, across = (2 ** max(0, math.ceil(math.log2(max(stretch * length, 1e-9)))) for length in lengths)
-        number = 1
-        # not with the innermost area of the linear law, which ends at the origin and is narrower
-        if bands and bands[-1][1:3] == (along, across) and not (column == 1 and bands[0][3] == 0):
-            number, _, _, low, _ = bands.pop()
-            number += 1
-        bands.append((number, along, across, low, high))
-
-    grids = []
-    for number, along, across, low, high in bands:
-        columns, rows = number * across, grid.angles * along
+    grids, column = [], 0
+    for (along, across, _), cells in groupby(starmap(samples, pairwise(edges))):
+        low, number = edges[column], len(list(cells))
+        column += number
+        rows, columns, high = grid.angles * along, number * across, edges[column]
         if rows * columns > MAX_PIXELS:
             raise InputError(
                 f"antialias needs {rows:,}×{columns:,} samples, more than {MAX_PIXELS:,}: "
                 "use more angles and radii, or a smaller r_max_px"
             )
-        ratio, half = (high / low) ** (0.5 / columns) if log else 1.0, 0.0 if log else (high - low) / (2 * columns)
-        areas = [(low * ratio ** (2 * k + 1)) ** 2 if log else low + (2 * k + 1) * half for k in range(columns)]
-        totals = [sum(areas[k : k + across]) for k in range(0, columns, across)]
-        fine = PolarGrid(
-            rows,
-            columns,
+        ratio, half = ((high / low) ** (0.5 / columns), 0.0) if log else (1.0, (high - low) / (2 * columns))
+        share = (high - low) * ratio / (r_max - r_min)
+        fine = replace(
+            grid,
+            angles=rows,
+            radii=columns,
             r_min_px=low * ratio + half,
             r_max_px=high * ratio + half,
-            law=grid.law,
             start=grid.start + grid.sweep / grid.angles * (0.5 / along - 0.5),
-            sweep=grid.sweep,
-            aspect=grid.aspect,
-            tilt=grid.tilt,
+            outer_px=(grid.outer_px[0] * share, grid.outer_px[1] * share),
         )
-        grids.append((fine, along, across, [area / totals[k // across] for k, area in enumerate(areas)]))
+        grids.append((fine, along, across))
     return grids
 
 

@@ -21,10 +21,10 @@ from .grid import (
     cached_points,
     check_grid,
     check_number,
-    check_pair,
     finer_grids,
     origin_px,
     relative_points,
+    shift_origin,
 )
 from .wrap import wrap_pad
 
@@ -54,9 +54,9 @@ def polar_sample(
     *,
     phase: Tensor | float = 0.0,
     dilation: Tensor | float = 1.0,
-    aspect: Tensor | float | None = None,
-    tilt: Tensor | float | None = None,
-    outer_px: Tensor | tuple[float, float] | None = None,
+    aspect: Tensor | None = None,
+    tilt: Tensor | None = None,
+    outer_px: Tensor | None = None,
     antialias: bool = False,
     mode: Mode = "bilinear",
     padding_mode: PaddingMode = "zeros",
@@ -79,10 +79,11 @@ def polar_sample(
             origin, without a second interpolation.
         dilation: factor on every radius; a number or (N,). Equals shrinking the image by `dilation` about its
             origin, without a second interpolation.
-        aspect: replaces that of the grid, as `tilt` and `outer_px` do: a number or (N,), a pair or (N, 2). An
+        aspect, tilt, outer_px: replace those of the grid: tensors (N,), (N,) and (N, 2), or of one value. An
             ellipse stays where it is if `phase` changes.
         antialias: average the image over the area of each polar pixel, in samples at most one pixel apart, instead
             of reading one point. Otherwise detail at large radii is skipped if a polar pixel covers several pixels.
+            The samples do not depend on tensors: they are those of the grid and of dilation 1.
         padding_mode: values outside the image: "zeros", or the nearest pixel of the "border".
         backend: "torch", "triton", or "auto", the faster one (see `uses_triton`). On a GPU the gradient to the
             images is not deterministic; that to the origin is, with Triton.
@@ -104,7 +105,9 @@ def polar_sample(
             return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
     pose = GridPose(phase, dilation, aspect, tilt, outer_px)
-    return _sample(images, origin, grid, pose, mode, padding_mode, backend, antialias)
+    _check_call(images, origin, grid, pose, mode, padding_mode)
+    sample = _sample_areas if antialias else _sample
+    return sample(images, origin, grid, pose, mode, padding_mode, backend)
 
 
 def cylindrical_sample(
@@ -124,7 +127,9 @@ def cylindrical_sample(
     of `polar_sample` for an image whose rows are y and whose columns are x.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
-    return _sample(volumes, axis_xy, grid, GridPose(phase, dilation), mode, padding_mode, backend)
+    pose = GridPose(phase, dilation)
+    _check_call(volumes, axis_xy, grid, pose, mode, padding_mode)
+    return _sample(volumes, axis_xy, grid, pose, mode, padding_mode, backend)
 
 
 def polar_unsample(
@@ -133,9 +138,9 @@ def polar_unsample(
     grid: PolarGrid,
     size: tuple[int, int],
     *,
-    aspect: Tensor | float | None = None,
-    tilt: Tensor | float | None = None,
-    outer_px: Tensor | tuple[float, float] | None = None,
+    aspect: Tensor | None = None,
+    tilt: Tensor | None = None,
+    outer_px: Tensor | None = None,
     mode: Mode = "bilinear",
     fill: float | None = 0.0,
 ) -> Tensor:
@@ -153,12 +158,12 @@ def polar_unsample(
     check_options(mode, "border")
     check_grid(grid)
     _check_origin(origin, polar)
+    check_size(size)
     pose = GridPose(aspect=aspect, tilt=tilt, outer_px=outer_px)
-    _check_pose(pose, polar.shape[0])
+    _check_pose(grid, pose, polar.shape[0], size)
     if tuple(polar.shape[-2:]) != (grid.angles, grid.radii):
         shape = tuple(polar.shape[-2:])
         raise InputError(f"the polar image is {shape} but the grid is {(grid.angles, grid.radii)}")
-    check_size(size)
     dtype = coordinate_dtype(polar)
     if fill is not None:
         check_number("fill", fill)
@@ -247,11 +252,7 @@ def _sample(
     mode: Mode,
     padding_mode: PaddingMode,
     backend: Backend,
-    antialias: bool = False,
 ) -> Tensor:
-    _check_call(images, origin, grid, pose, mode, padding_mode)
-    if antialias:
-        return _sample_areas(images, origin, grid, pose, mode, padding_mode, backend)
     if uses_triton(backend, images, (grid.angles, grid.radii), _eager_minimum(images, origin)):
         from . import triton_ops
 
@@ -275,22 +276,29 @@ def _check_call(
     check_grid(grid)
     _check_origin(origin, images)
     check_range(images)
-    _check_pose(pose, images.shape[0])
+    _check_pose(grid, pose, images.shape[0], (images.shape[2], images.shape[3]))
 
 
-def _check_pose(pose: GridPose, count: int) -> None:
+def _check_pose(grid: PolarGrid, pose: GridPose, count: int, size: tuple[int, int]) -> None:
     phase, dilation, aspect, tilt, outer_px = pose
     if type(phase) is float is type(dilation) and aspect is tilt is outer_px is None:  # saves a microsecond
+        check_number("phase or dilation", phase * dilation, tensors=False)
         return
     for name, value in pose._asdict().items():
+        if name in ("phase", "dilation"):
+            check_number(name, value, tensors=isinstance(value, Tensor))
+        elif value is not None and (not isinstance(value, Tensor) or value.is_complex()):
+            raise InputTypeError(f"{name} must be a real tensor, or a number in the grid; got {value!r}")
         shape = (count, 2) if name == "outer_px" else (count,)
-        if name == "outer_px" and value is not None and not isinstance(value, Tensor):
-            check_pair(name, value)
-        elif value is not None:
-            check_number(name, value)
-            # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
-            if isinstance(value, Tensor) and value.shape != (shape if value.dim() == len(shape) else shape[1:]):
-                raise InputError(f"{name} must be constant or have shape {shape}; got {tuple(value.shape)}")
+        # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
+        if isinstance(value, Tensor) and value.shape != (shape if value.dim() == len(shape) else shape[1:]):
+            raise InputError(f"{name} must be constant or have shape {shape}; got {tuple(value.shape)}")
+    if aspect is not None and values_known(aspect) and bool((aspect <= 0).any()):
+        raise InputError("aspect must be positive")
+    if outer_px is not None and values_known(outer_px):
+        room, distance = grid.outer_radius(size) - grid.inner_radius, outer_px.norm(dim=-1)
+        if bool((distance.isfinite() & (distance >= room)).any()):
+            raise InputError(f"outer_px must be less than r_max - r_min ({room:g} px) from the origin")
 
 
 @lru_cache(maxsize=64)
@@ -336,9 +344,11 @@ def _sample_torch(
     if origin.dtype != dtype:
         origin = origin.to(dtype)
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
-    phase, dilation, *shape = pose
-    constant = not isinstance(phase, Tensor) and not isinstance(dilation, Tensor)
-    if eager and constant and not any(isinstance(value, Tensor) for value in shape if value is not None):
+    phase, dilation, aspect, tilt, outer_px = pose
+    constant = (
+        not isinstance(phase, Tensor) and not isinstance(dilation, Tensor) and aspect is tilt is outer_px is None
+    )
+    if eager and constant:
         points = cached_points(grid, size, pose, dtype, images.device)
         if images.is_cpu and (length := _chunk_length(images, points)) < len(images):
             polar = _SampleInThreads.apply(  # type: ignore[no-untyped-call]
@@ -353,7 +363,7 @@ def _sample_torch(
     polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
-    return nan_where_not_finite(polar, origin, *pose_tensors(pose, images.shape[0]))
+    return nan_where_not_finite(polar, origin, *(() if constant else pose_tensors(pose, images.shape[0])))
 
 
 def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
@@ -372,23 +382,21 @@ def _sample_areas(
     backend: Backend,
 ) -> Tensor:
     """`_sample` averaged over the areas of the polar pixels, on finer grids."""
-    size = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
+    size, dtype = (images.shape[2], images.shape[3]), coordinate_dtype(images)
+    frame = None if grid.is_circular(pose) else grid.frame(size, pose, dtype, images.device)
     parts = []
-    for fine, along, across, weights in finer_grids(grid, size, pose):
-        centre, fine_pose = origin, pose
-        if not grid.is_circular(pose):
-            # the centres of the circles lie on the same line, from that of the radius r_min of the finer grid on
-            frame = grid.frame(size, pose, coordinate_dtype(images), images.device)
-            shift = frame[..., 2] * (fine.inner_radius - grid.inner_radius)
-            centre = origin + shift * shift.new_tensor((2 / size[1], 2 / size[0]))
-            share = (fine.outer_radius(size) - fine.inner_radius) / (grid.outer_radius(size) - grid.inner_radius)
-            outer = grid.outer_px if pose.outer_px is None else pose.outer_px
-            outer = outer * share if isinstance(outer, Tensor) else (outer[0] * share, outer[1] * share)
-            fine_pose = pose._replace(outer_px=outer)
-        polar = _sample(images, centre, fine, fine_pose, mode, padding_mode, backend)
+    for fine, along, across in finer_grids(grid, size, 1.0 if isinstance(pose.dilation, Tensor) else pose.dilation):
+        center, fine_pose = origin, pose
+        if frame is not None:  # the centre of the first circle of the finer grid
+            center = shift_origin(origin, frame[..., 2] * (fine.inner_radius - grid.inner_radius), size)
+        if pose.outer_px is not None:
+            extents = [g.outer_radius(size) - g.inner_radius for g in (fine, grid)]
+            fine_pose = pose._replace(outer_px=pose.outer_px * (extents[0] / extents[1]))
+        polar = _sample(images, center, fine, fine_pose, mode, padding_mode, backend)
         polar = polar.unflatten(3, (-1, across)).unflatten(2, (-1, along)).mean(dim=3)
-        area = torch.tensor(weights, dtype=polar.dtype, device=polar.device).view(-1, across)
-        parts.append((polar * (area[..., None] if images.dim() == 5 else area)).sum(dim=4))
+        area = fine.radius_at(torch.arange(fine.radii, dtype=dtype, device=images.device), size)
+        area = (area.square() if grid.law == "log" else area).view(-1, across)
+        parts.append((polar * (area / area.sum(dim=1, keepdim=True)).to(polar.dtype)).sum(dim=4))
     return torch.cat(parts, dim=3)
 
 
@@ -558,7 +566,7 @@ def nan_where_not_finite(images: Tensor, *parameters: Tensor) -> Tensor:
 
     `grid_sample` reads a NaN point as lying outside the image; the result would be a black image.
     """
-    if values_known(images) and all(values_known(p) and p.isfinite().all() for p in parameters):
+    if values_known(images) and all(values_known(p) and math.isfinite(p.detach().sum().item()) for p in parameters):
         return images
     finite = torch.stack([p.isfinite().flatten(1).all(dim=1) if p.dim() > 1 else p.isfinite() for p in parameters])
     return torch.where(finite.all(dim=0)[:, None, None, None], images, math.nan)
@@ -615,5 +623,7 @@ def _check_origin(origin: Tensor, images: Tensor) -> None:
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
-    if values_known(origin) and bool((origin.isfinite() & (origin.detach().abs() > 2)).any()):
-        raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")
+    if values_known(origin) and len(origin) and not origin.detach().abs().max().item() <= 2:
+        far = origin.isfinite() & (origin.detach().abs() > 2)
+        if bool(far.any()):
+            raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")

@@ -21,7 +21,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch._prims_common import alert_not_deterministic
 
 from . import triton_kernels
-from .grid import GridPose, PolarGrid, reduce_angle
+from .grid import GridPose, PolarGrid, reduce_angle, shift_origin
 from .sample import Mode, PaddingMode
 from .triton_kernels import Channels, PoseStrides, Shape, Strides
 
@@ -80,7 +80,7 @@ def polar_sample(
         rotation, scale = _per_sample(phase, 0.0, images), _per_sample(pose.dilation, 1.0, images)
         return sample(images, origin, rotation, scale, None, *points)
     frame = grid.frame((height, width), pose, torch.float32, images.device)
-    origin = origin - r_min * frame[..., 2] * frame.new_tensor((2 / width, 2 / height))
+    origin = shift_origin(origin, -r_min * frame[..., 2], (height, width))
     matrix = frame.expand(images.shape[0], 2, 3).flatten(1)
     return sample(images, origin, None, None, matrix, *points)
 

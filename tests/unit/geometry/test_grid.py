@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ptn import InputError, PolarGrid
-from ptn.geometry import origin_px
+from ptn.geometry import GridPose, origin_px
 
 
 @pytest.mark.parametrize(("r_min", "r_max"), [(1.0, None), (0.5, 8.0)])
@@ -37,7 +37,7 @@ def test_column_at_inverts_radius_at(law, r_min_px):
 @pytest.mark.parametrize("turns", [0, 1, -(10**6), 10**9])
 def test_phase_rotates_the_grid_modulo_360_degrees(turns):
     phase = 2 * math.pi * (3 / 8 + turns)
-    rotated = PolarGrid(8, 4).offsets_px((28, 28), phase=phase)
+    rotated = PolarGrid(8, 4).offsets_px((28, 28), GridPose(phase))
     for a, b in zip(rotated, PolarGrid(8, 4).offsets_px((28, 28)), strict=True):
         assert torch.allclose(a, b.roll(-3, 0), atol=1e-4)
 

@@ -228,16 +228,26 @@ def test_too_many_samples_are_refused():
     ("options", "word"),
     [
         ({"aspect": torch.ones(3)}, "aspect"),
+        ({"aspect": 0.8}, "number in the grid"),
+        ({"aspect": torch.tensor([0.8, 0.0])}, "positive"),
+        ({"outer_px": torch.tensor([9.0, 0.0])}, "r_max - r_min"),
         ({"tilt": "0"}, "tilt"),
         ({"outer_px": 1.0}, "outer_px"),
         ({"outer_px": torch.zeros(3, 2)}, "outer_px"),
     ],
 )
-def test_bad_shapes_are_refused(options, word):
+def test_bad_shapes_and_values_are_refused(options, word):
     with pytest.raises(InputError, match=word):
         polar_sample(torch.rand(2, 1, 9, 9), torch.zeros(2, 2), PolarGrid(4, 4), **options)
     with pytest.raises(InputError, match=word):
         polar_unsample(torch.rand(2, 1, 4, 4), torch.zeros(2, 2), PolarGrid(4, 4), (9, 9), **options)
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("options", [{"phase": math.nan}, {"dilation": math.inf}, {"dilation": 10**400}])
+def test_numbers_that_are_not_finite_are_refused(options, antialias):
+    with pytest.raises(InputError, match=next(iter(options))):
+        polar_sample(torch.rand(1, 1, 9, 9), torch.zeros(1, 2), PolarGrid(4, 4), antialias=antialias, **options)
 
 
 def test_points_of_equal_grids_are_computed_once():
