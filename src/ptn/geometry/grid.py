@@ -68,7 +68,7 @@ class PolarGrid:
 
     def __post_init__(self) -> None:
         for name in ("angles", "radii"):
-            if not isinstance(count := getattr(self, name), int):
+            if not isinstance(count := getattr(self, name), int) or isinstance(count, bool):
                 raise InputTypeError(f"{name} must be an integer; got {count!r}")
         for name in ("angles", "radii"):
             if (count := getattr(self, name)) < 1 or self.angles * self.radii > MAX_PIXELS:
@@ -81,14 +81,13 @@ class PolarGrid:
             if radius is not None and not isinstance(radius, int | float):
                 raise InputTypeError(f"{name} must be a number of pixels; got {radius!r}")
             from_zero = name == "r_min_px" and self.law == "linear"
-            if radius is not None and not (0 < radius < 2**63 or (from_zero and radius == 0)):
+            if radius is not None and not (2**-63 < radius < 2**63 or (from_zero and radius == 0)):
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
         for name in ("start", "sweep", "aspect", "tilt"):
             check_number(name, getattr(self, name), tensors=False)
-        if not 0 < self.sweep <= 2 * math.pi:
+        if not 1e-6 <= self.sweep <= 2 * math.pi:
             raise InputError(f"sweep must be an angle in radians, above 0 and at most 2π; got {self.sweep!r}")
-        if not 0 < self.aspect < math.inf:
-            raise InputError(f"aspect must be a positive number; got {self.aspect!r}")
+        check_aspect(self.aspect)
         check_pair("outer_px", self.outer_px)
         if self.r_max_px is not None:
             self.outer_radius((1, 1))
@@ -110,12 +109,16 @@ class PolarGrid:
             raise InputError(
                 f"r_max ({r_max:g} px) must exceed r_min ({r_min:g} px): use a larger image or a smaller r_min_px"
             )
-        if math.hypot(*self.outer_px) >= r_max - r_min:
+        self._check_outer(self.outer_px, r_min, r_max)
+        return r_max
+
+    @staticmethod
+    def _check_outer(outer_px: tuple[float, float], r_min: float, r_max: float) -> None:
+        if math.hypot(*outer_px) >= r_max - r_min:
             raise InputError(
                 f"the circle of radius r_min ({r_min:g} px) must lie inside that of r_max ({r_max:g} px) "
-                f"around outer_px {self.outer_px}"
+                f"around outer_px {outer_px}"
             )
-        return r_max
 
     def radius_at(self, columns: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the radius in pixels at (fractional) columns."""
@@ -173,10 +176,16 @@ class PolarGrid:
             x, y = offsets.unbind(dim=-3)
             return x, y
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
-        phase = reduce_angle(phase if self.start == 0 else phase + self.start, to_add=True)
+        phase = self.first_angle(phase)
         angle = angle + (phase[..., None] if isinstance(phase, Tensor) else phase)
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
+
+    def first_angle(self, phase: Tensor | float) -> Tensor | float:
+        """Return start + phase, reduced by turns."""
+        if self.start == 0:
+            return reduce_angle(phase, to_add=True)
+        return reduce_angle(phase, to_add=True) + reduce_angle(self.start)
 
     def frame(self, size: tuple[int, int], pose: GridPose, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return the matrix M of a grid of ellipses or of circles with different centres: (2, 3) or (N, 2, 3).
@@ -189,10 +198,13 @@ class PolarGrid:
             own if value is None else value
             for own, value in zip((self.aspect, self.tilt, self.outer_px), pose[2:], strict=True)
         )
-        numbers = (reduce_angle(pose.phase + self.start, to_add=True), pose.dilation, aspect, tilt)
+        numbers = (self.first_angle(pose.phase), pose.dilation, aspect, reduce_angle(tilt))
         turn, dilation, aspect, tilt = (torch.as_tensor(n, dtype=dtype, device=device) for n in numbers)
         centre = torch.as_tensor(outer, dtype=dtype, device=device)
-        centre = centre / (self.outer_radius(size) - self.inner_radius)
+        r_max, r_min = self.outer_radius(size), self.inner_radius
+        if not isinstance(outer, Tensor):
+            self._check_outer(outer, r_min, r_max)
+        centre = centre / (r_max - r_min)
         cos, sin = tilt.cos(), tilt.sin()
         along, mixed, across = cos**2 + aspect * sin**2, (1 - aspect) * sin * cos, sin**2 + aspect * cos**2
         columns = ((turn.cos(), turn.sin()), (-turn.sin(), turn.cos()), centre.unbind(dim=-1))
@@ -206,12 +218,18 @@ def check_number(name: str, value: object, *, tensors: bool = True) -> None:
     if isinstance(value, Tensor) and tensors:
         real = not value.is_complex()
     else:
-        real = isinstance(value, _REAL) and (tensors or math.isfinite(value))
+        real = isinstance(value, _REAL) and not isinstance(value, bool) and (tensors or math.isfinite(value))
     if not real:
         allowed = "a real number or a tensor (N,)" if tensors else "a finite number"
         raise InputTypeError(f"{name} must be {allowed}; got {value!r}")
     if isinstance(value, int) and abs(value) >= 2**63:
         raise InputError(f"{name} must be a number of at most 64 bits")
+
+
+def check_aspect(aspect: float) -> None:
+    """Raise InputError unless `aspect` is a ratio that float32 can represent well."""
+    if not 1e-6 <= aspect <= 1e6:
+        raise InputError(f"aspect must be a positive number, from 1e-6 to 1e6; got {aspect!r}")
 
 
 def check_pair(name: str, value: object) -> None:

@@ -19,6 +19,7 @@ from .grid import (
     GridPose,
     PolarGrid,
     cached_points,
+    check_aspect,
     check_grid,
     check_number,
     check_pair,
@@ -288,6 +289,12 @@ def _check_pose(pose: GridPose, count: int) -> None:
             check_pair(name, value)
         elif value is not None:
             check_number(name, value)
+            if not isinstance(value, Tensor) and not abs(value) < math.inf:
+                raise InputError(f"{name} must be finite; got {value}")
+            if name == "aspect" and not isinstance(value, Tensor):
+                check_aspect(value)
+            elif name == "aspect" and values_known(value) and bool((value <= 0).any()):
+                raise InputError(f"aspect must be positive; got values down to {value.min():g}")
             # by the number of axes: comparing (N, 2) with (2,) would make torch.export exclude batches of 2
             if isinstance(value, Tensor) and value.shape != (shape if value.dim() == len(shape) else shape[1:]):
                 raise InputError(f"{name} must be constant or have shape {shape}; got {tuple(value.shape)}")

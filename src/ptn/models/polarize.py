@@ -17,7 +17,7 @@ from ..geometry import Law, Mode, PolarGrid
 from ..layers import Frame, Heatmap, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .equivariance_check import EquivarianceCheck, measure_stride
-from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, PolarNetwork
+from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, PolarNetwork, check_sizes
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
@@ -111,7 +111,7 @@ def polarize(
     for name in ("backbone", "image_size", "in_chans", "layout"):
         del options[name]
     check_choice("origin", origin, ("learned", "center"))
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size = check_sizes(image_size, in_chans)
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
