@@ -135,7 +135,7 @@ def _train_folder(
     if len(recipes) > 1:  # errors of the last network come before hours are spent on the first
         shared = {"folder": options["output"], **{key: options[key] for key in ("resume", "fresh", "splits")}}
         Session(**shared).check([recipe for index in range(len(recipes)) for recipe in limited(index, 1.0)])
-    finished: "list[Record]" = []
+    finished: list[Record] = []
     for index in range(len(recipes)):
         seconds = max((record.train_seconds for record in finished[: len(seeds)]), default=0.0)
         seeded = limited(index, seconds)

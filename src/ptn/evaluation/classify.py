@@ -114,7 +114,7 @@ def _tta_scores(model: Any, images: Tensor, rotations: int, origins: int) -> Ten
 
 
 def check_logits(outputs: Any, count: int) -> Tensor:
-    """Returns the outputs of a model for `count` images; raises InputError unless they are a tensor (N, classes)."""
+    """Returns the outputs of a model for `count` images; raises InputError unless they are (N, classes)."""
     if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count:
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise InputError(f"a classifier must return a tensor ({count}, classes) here; got {shape}")
