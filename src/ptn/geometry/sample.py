@@ -25,6 +25,7 @@ from .grid import (
     check_pair,
     finer_grids,
     origin_px,
+    reduce_angle,
     relative_points,
 )
 from .wrap import wrap_pad
@@ -171,7 +172,7 @@ def polar_unsample(
     center = origin_px(origin.to(dtype), size)
     dx = x[None, None, :] - center[:, 0, None, None]
     dy = y[None, :, None] - center[:, 1, None, None]
-    first, r_min, r_max = grid.start, grid.inner_radius, grid.outer_radius(size)
+    first, r_min, r_max = reduce_angle(grid.start), grid.inner_radius, grid.outer_radius(size)
     if not grid.is_circular(pose):
         first = 0.0
         dx, dy = _to_circles(dx, dy, grid.frame(size, pose, dtype, polar.device), r_min)
