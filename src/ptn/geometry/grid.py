@@ -14,6 +14,7 @@ from ..errors import InputError, InputTypeError, check_choice
 Law = Literal["log", "linear"]
 MAX_PIXELS = 2**26
 """Largest number of pixels of images that are read and of polar images."""
+_MAX_BAND = 2**21  # samples of adjacent columns that are read at once
 _REAL = (float, int, np.floating, np.integer)
 
 
@@ -287,7 +288,8 @@ def finer_grids(
 ) -> list[tuple[PolarGrid, int, int, list[float]]]:
     """Return grids of samples at most one pixel apart that together cover the areas of the pixels of `grid`.
 
-    Adjacent columns that need equal numbers of samples, powers of two, share a grid. `outer_px` is not set.
+    Adjacent columns that need equal numbers of samples, powers of two, share a grid, unless it would be large.
+    `outer_px` is not set.
     A tensor in `pose` is taken to be the value of the grid, or 1.
 
     Returns:
@@ -309,7 +311,9 @@ def finer_grids(
         along, across = (2 ** max(0, math.ceil(math.log2(max(stretch * length, 1e-9)))) for length in lengths)
         number = 1
         # not with the innermost area of the linear law, which ends at the origin and is narrower
-        if bands and bands[-1][1:3] == (along, across) and not (column == 1 and bands[0][3] == 0):
+        last = bands[-1] if bands else (0, 0, 0, 0.0, 0.0)
+        samples = (last[0] + 1) * across * grid.angles * along
+        if last[1:3] == (along, across) and samples <= _MAX_BAND and not (column == 1 and bands[0][3] == 0):
             number, _, _, low, _ = bands.pop()
             number += 1
         bands.append((number, along, across, low, high))
