@@ -222,7 +222,7 @@ def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") 
 
 
 def _by_channel(function: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
-    """Return a function (1, 1, H, W) -> (1, 1, h, w) of each channel of an image; it takes less memory than of all."""
+    """Return a function (1, 1, H, W) -> (1, 1, h, w) of each channel: it takes less memory than of all."""
     return torch.cat([function(channel[None])[0] for channel in image.split(1)])
 
 

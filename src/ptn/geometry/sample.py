@@ -202,6 +202,7 @@ def polar_unsample(
         turn = 2 * math.pi * grid.angles / grid.sweep
         row = torch.where(row > (grid.angles - 1 + turn) / 2, row - turn, row)  # nearer to the first row
     column = column.clamp(max=grid.radii - 1)
+    del dx, dy, squared, at_origin, radius, angle  # several times the memory of an image
     images = interpolate(padded, column + margin, row, mode=mode, padding_mode="border")
     if fill is not None:
         images = torch.where(outside[:, None], fill, images)
