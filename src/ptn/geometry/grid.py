@@ -195,10 +195,9 @@ class PolarGrid:
         t = sweep·y/H. M is dilation·E·[R(start + phase) | outer_px / (r_max - r_min)], R a rotation and E the
         stretch by `aspect` across `tilt`.
         """
-        aspect, tilt, outer = (
-            own if value is None else value
-            for own, value in zip((self.aspect, self.tilt, self.outer_px), pose[2:], strict=True)
-        )
+        aspect = self.aspect if pose.aspect is None else pose.aspect
+        tilt = self.tilt if pose.tilt is None else pose.tilt
+        outer = self.outer_px if pose.outer_px is None else pose.outer_px
         numbers = (self.first_angle(pose.phase), pose.dilation, aspect, reduce_angle(tilt))
         turn, dilation, aspect, tilt = (torch.as_tensor(n, dtype=dtype, device=device) for n in numbers)
         centre = torch.as_tensor(outer, dtype=dtype, device=device)

@@ -105,6 +105,8 @@ def polar_sample(
             points = points + origin.view(-1, 1, 1, 2)
             return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
+    if not isinstance(antialias, bool):
+        raise InputTypeError(f"antialias must be true or false; got {antialias!r}")
     pose = GridPose(phase, dilation, aspect, tilt, outer_px)
     return _sample(images, origin, grid, pose, mode, padding_mode, backend, antialias)
 

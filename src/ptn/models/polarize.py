@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..device import placement
 from ..errors import InputError, check_choice, first_line, optional_module
 from ..geometry import Law, Mode, PolarGrid
@@ -21,6 +21,7 @@ from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, Polar
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
+_MAX_SIDE = 4096  # of a polar image
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class PolarizedNetwork(PolarNetwork):
         return outputs[-1], logits
 
 
+@checked
 def polarize(
     backbone: nn.Module,
     *,
@@ -185,6 +187,8 @@ def find_layout(
 ) -> Layout:
     """Returns the layout of a wrapped network, found by running it."""
     kind, columns = type(wrapped).__name__, size[1] if radii is None else radii
+    for name, count in (("angles", angles), ("radii", radii)):
+        check(name, count, count is None or 1 <= count <= _MAX_SIDE, f"from 1 to {_MAX_SIDE:,}")
     odd = math.lcm(*(stride // (stride & -stride) for stride in map(angular_stride, layers)))
     device, dtype = placement(wrapped)
     blank = torch.zeros(1, in_chans, 128 * odd, columns, device=device, dtype=dtype)
