@@ -390,8 +390,8 @@ def test_impossible_errors_are_refused(recipe, value):
     [
         (("--set", "seed=3"), "--seeds 3"),
         (("--set", "epochs=3"), "epochs is set twice"),
-        (("--models", "ccnn_s,ccnn_s"), "2 runs are called"),
-        (("--models", "ccnn_s,ptn_s", "--set", "name=a"), "2 runs are called"),
+        (("--models", "ccnn_s,ccnn_s"), "the same name and seed"),
+        (("--models", "ccnn_s,ptn_s", "--set", "name=a"), "the same name and seed"),
         (("--models", "ccnn_s,ptn_s", "--set", "model.options.wrap=true"), "unknown option of ccnn_s"),
         (("--models", "ptn_s,ccnn_s", "--set", "model.options.wrap=true"), "unknown option of ccnn_s"),
         (("--models", "ccnn_s,ptn_s", "--set", "schedule.kind=cosine"), "need schedule.kind"),

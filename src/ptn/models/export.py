@@ -66,7 +66,8 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
     images = images.detach().float().cpu()[torch.arange(max(BATCHES)) % len(images)]
     expected = {count: network(images[:count]) for count in BATCHES}
     if path.suffix == ".onnx" and (not isinstance(logits := expected[1], Tensor) or logits.dim() != 2):
-        raise InputError(f"an ONNX file is a classifier: {type(model).__name__} does not return (N, classes)")
+        returned = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InputError(f"{type(model).__name__} returns {returned}; an ONNX file returns logits (N, classes)")
     program = trace(network, images)
     write = _write_onnx if path.suffix == ".onnx" else _write_torch
     largest_difference = 0.0

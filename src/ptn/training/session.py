@@ -325,7 +325,7 @@ def _check_names(recipes: Sequence[Recipe]) -> None:
     [((name, seed), count)] = Counter((recipe.name, recipe.seed) for recipe in recipes).most_common(1)
     if count > 1:
         raise InputError(
-            f"{count} runs are called {name}, seed {seed}: give every model and seed once, "
+            f"{count} runs have the same name and seed, {name} and {seed}: give every model and seed once, "
             "and several models without --set name"
         )
 
