@@ -318,7 +318,7 @@ def draw_audit(audit: "Audit", path: Path, title: str) -> None:
     _draw_audit_curves(parts[0], audit)
     if layers:
         _draw_layer_errors(parts[1], audit.layers, layers)
-    figure.suptitle(title, fontsize=12)
+    figure.suptitle(title, fontsize=12, parse_math=False)
     save(figure, path)
 
 

@@ -63,6 +63,11 @@ def _parse_float(digits: str) -> float:
     return value
 
 
+def markdown_text(text: str) -> str:
+    """Returns a text, such as the name of a class, that Markdown shows as it is, without control characters."""
+    return re.sub(r"([\\`*<>&|\[\]])", r"\\\1", "".join(c if c.isprintable() else "_" for c in text))
+
+
 def real_path(path: Path) -> str:
     """Returns the path without links; unlike `Path.resolve`, also for links in a loop."""
     return os.path.realpath(path)

@@ -105,7 +105,8 @@ def contents(folder: Path) -> dict[str, object]:
     return {
         "weights": ptn.files._digests(run / "weights.safetensors")[1],
         "records": [len(read_records(path)) for path in files],
-        "files": sorted(path.name for path in run.iterdir()),
+        # the report is written after the records, which mark the run as finished
+        "files": sorted(path.name for path in run.iterdir() if path.stem != "report"),
         "parts": [str(path) for path in folder.rglob(".*.part")],
     }
 
@@ -130,9 +131,9 @@ def run_all(root: Path, randoms: int, chosen: int) -> None:
     expected = contents(root / "straight")
     dice = random.Random(0)
     trials = [trial(root / f"random-{k}", delay=dice.uniform(0, seconds)) for k in range(randoms)]
-    # half of the points around the checkpoints, half around the weights and the records, which are the last 30
-    points = [1 + k * (total - 30) // (chosen // 2) for k in range(chosen // 2)]
-    points += [total - 30 + k * 30 // (chosen - len(points)) for k in range(chosen - len(points))]
+    # half of the points around the checkpoints, half around the weights, the records and the report, the last 50
+    points = [1 + k * (total - 50) // (chosen // 2) for k in range(chosen // 2)]
+    points += [total - 50 + k * 50 // (chosen - len(points)) for k in range(chosen - len(points))]
     trials += [trial(root / f"chosen-{point}", point=point) for point in points]
     print(json.dumps({"expected": expected, "points": points, "total": total, "trials": trials}))
 

@@ -1,5 +1,6 @@
 """Wrong arguments of public functions are InputErrors, those of a wrong type also TypeErrors."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,17 @@ import ptn
 from ptn.data.augment import AugmentSpec
 from ptn.layers import PolarTransformer, WrapConv2d
 
+from .conftest import write_pictures
+
 IMAGES, ORIGIN, GRID = torch.rand(2, 1, 16, 16), torch.zeros(2, 2), ptn.PolarGrid(8, 8)
 DATA = ptn.Dataset("noise", "train", (255 * IMAGES).byte(), torch.tensor([0, 1]), ("a", "b"))
 MODEL = ptn.create_model("ccnn_s", image_size=16, num_classes=2).eval()
+
+
+def segmenter(**options):
+    """A network for dense prediction, not a classifier."""
+    return ptn.PolarSegmenter(torch.nn.Conv2d(1, 2, 3, padding=1), **{"in_chans": 1, "image_size": 16, **options})
+
 
 WRONG_TYPES = {
     "wrap_pad(x, 1.5)": lambda: ptn.wrap_pad(IMAGES, 1.5),
@@ -35,6 +44,11 @@ WRONG_TYPES = {
     "rotation='1'": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity("1")),
     "shift_px=3": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=3)),
     "augment.shift_px=(3, 2)": lambda: AugmentSpec(shift_px=(3, 2)),
+    "angles=True": lambda: ptn.PolarGrid(True, 8),
+    "start=True": lambda: ptn.PolarGrid(8, 8, start=True),
+    "aspect='1'": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, aspect="1"),
+    "segmenter of size None": lambda: segmenter(image_size=None),
+    "segmenter of in_chans '1'": lambda: segmenter(in_chans="1"),
     "num_classes='2'": lambda: ptn.create_model("ccnn_s", num_classes="2"),
 }
 WRONG_VALUES = {
@@ -57,6 +71,22 @@ WRONG_VALUES = {
     "seed=2**70": lambda: ptn.fit(MODEL, DATA, seed=2**70),
     "shift_px=(1, 2, 3)": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=(1, 2, 3))),
     "kernel_size=10**6": lambda: WrapConv2d(1, 1, 10**6),
+    "aspect=0": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, aspect=0.0),
+    "aspect=-1 of some images": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, aspect=torch.tensor([1.0, -1.0])),
+    "aspect=1e300": lambda: ptn.PolarGrid(8, 8, aspect=1e300),
+    "r_min_px=1e-320": lambda: ptn.PolarGrid(8, 8, r_min_px=1e-320),
+    "sweep=1e-320": lambda: ptn.PolarGrid(8, 8, sweep=1e-320),
+    "tilt=nan": lambda: ptn.polar_unsample(IMAGES[..., :8, :8], ORIGIN, GRID, (16, 16), tilt=float("nan")),
+    "outer circle that does not contain the inner": lambda: ptn.polar_sample(
+        IMAGES, ORIGIN, GRID, outer_px=(9.0, 9.0)
+    ),
+    "segmenter of size -1": lambda: segmenter(image_size=-1),
+    "segmenter of size 10**6": lambda: segmenter(image_size=10**6),
+    "polarize for size 10**6": lambda: ptn.polarize(torch.nn.Conv2d(1, 2, 3), image_size=10**6, in_chans=1),
+    "training a segmenter": lambda: ptn.fit(segmenter(image_size=16), DATA, epochs=1, progress=False),
+    "testing a segmenter": lambda: ptn.evaluate(segmenter(image_size=16), DATA),
+    "prediction of a segmenter": lambda: ptn.predict(segmenter(image_size=16), IMAGES),
+    "ONNX file of a segmenter": lambda: ptn.export(segmenter(image_size=16), "segmenter.onnx"),
     "rotations=10**9": lambda: ptn.evaluate(MODEL, DATA, rotations=10**9),
 }
 
@@ -119,3 +149,19 @@ def test_control_characters_are_escaped(run, pictures):
     for words in (("evaluate", weights, "--per-class", "--confusion"), ("predict", weights, "pictures")):
         code, text = run(*words)
         assert (code, "\\x1b" in text, "\x1b" in text, "\x07" in text) == (0, True, False, False), text
+
+
+def test_names_are_only_text_in_pages_and_figures(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = ("<script>alert(1)<", "$\\frac$ {x} %s", "[a](javascript:b)|", "x\ny\x1b[2J")
+    write_pictures(tmp_path / "a\\$\\frac$<b>", names)
+    code, text = run("train", "--folder", "a\\$\\frac$<b>", "--model", "ccnn_s", "--image-size", 16, "--epochs", 1)
+    assert code == 0, text
+    [weights] = Path("runs").glob("*/seed-0")
+    page = (weights / "report.html").read_text()
+    assert ("<script" in page, "<b>" in page, "\x1b" in page, "&lt;script" in page) == (False, False, False, True)
+    code, text = run("audit", weights, "--count", 4)
+    assert code == 0, text
+    card = (ptn.save_pretrained(ptn.load_model(weights), tmp_path / "shared") / "README.md").read_text()
+    for text in (card, Path("audit/audit.md").read_text()):
+        assert re.search(r"(?<!\\)<|\x1b|[^\\]\]\(j", text) is None

@@ -17,7 +17,9 @@ import pytest
 from PIL import Image
 
 import ptn
+from ptn.data.images import read_image, register_files
 from ptn.data.mnist import find_rotated, read_idx
+from ptn.data.modelnet import load_modelnet
 from ptn.data.store import read_npz
 from ptn.data.svhn import read_archive, read_crops, read_photos
 from ptn.data.voxelize import read_voxels
@@ -144,6 +146,33 @@ def network(name, **config):
     return write
 
 
+def large_picture(folder):
+    Image.new("1", (6000, 6000)).save(folder / "a.png")
+    return lambda path: register_files(path, folder / "b.png", folder / "c.png"), folder / "a.png"
+
+
+def archive_of_a_large_mesh(folder):
+    with zipfile.ZipFile(folder.parent / "ModelNet10.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ModelNet10/bed/train/bed_0001.off", b"0 " * (40 * MEGABYTE))
+    return lambda _: load_modelnet("train", classes=10), folder.parent / "ModelNet10.zip"
+
+
+def external_numbers(file):
+    del file["#refs#/box0/left"]
+    external = [("/dev/zero", 0, 8)]
+    file["#refs#/box0"].create_dataset("left", (1, 1), np.float64, external=external)
+
+
+def external_file(file):
+    del file["#refs#/box0/left"]
+    file["#refs#/box0/left"] = h5py.ExternalLink("/dev/zero", "left")
+
+
+def postscript(folder):
+    (folder / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    return read_image, folder / "a.png"
+
+
 FACET = "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 0 1 0\nvertex 1 0 1\nendloop\nendfacet\n"
 BOMBS = {
     "idx": (idx_file, "bytes of memory"),
@@ -160,6 +189,11 @@ BOMBS = {
     "HDF5 of many references": (boxes(many_photos), "too many numbers"),
     "photo that occurs often": (boxes(lambda file: None, ["1.png"] * 2), "different names"),
     "photo of many pixels": (boxes(lambda file: None, size=(6000, 6000)), "too many for its size"),
+    "HDF5 with external numbers": (boxes(external_numbers), "another file"),
+    "HDF5 with an external file": (boxes(external_file), "another file"),
+    "picture to register": (large_picture, "too many"),
+    "PostScript named PNG": (postscript, "cannot identify"),
+    "zip of a large mesh": (archive_of_a_large_mesh, "bytes"),
     "large boxes": (boxes(large_box, [f"{index}.png" for index in range(100)]), "too large boxes"),
     "obj of many materials": (mesh(".obj", TRIANGLE + "usemtl a\nf 1 2 3\n" * 10_000), "parts"),
     "obj of hidden materials": (mesh(".obj", TRIANGLE + "use\\\nmtl a\nf 1 2 3\n" * 10_000), "parts"),

@@ -419,7 +419,19 @@ def test_requests(attack, caplog):
 def test_settings(attack, pictures):
     recipe = folder_recipe("pictures", model="ccnn_s", image_size=16)
     values = recipe.to_dict()
-    keys = ["epochs", "batch", "seed", "name", "data.test", "data.options.root", "optimizer.lr", "optimizer.kind"]
+    keys = [
+        "max_seconds",
+        "patience",
+        "augment.rotation_deg",
+        "epochs",
+        "batch",
+        "seed",
+        "name",
+        "data.test",
+        "data.options.root",
+        "optimizer.lr",
+        "optimizer.kind",
+    ]
     keys += [
         "augment.shift_px",
         "augment.scale",
@@ -451,6 +463,7 @@ def public_calls(folder):
     labels, classes = torch.arange(8) % 2, ("a", "b")
     bytes_, volumes = torch.zeros(8, 1, 16, 16, dtype=torch.uint8), torch.rand(2, 1, 8, 8, 8)
     data = ptn.Dataset("noise", "train", bytes_, labels, classes)
+    backbone = torch.nn.Conv2d(1, 2, 3, padding=1)
     few = {"angles": (90,), "scales": (), "shifts_px": ()}
     return {
         ptn.PolarGrid: {"angles": 16, "radii": 16},
@@ -459,6 +472,9 @@ def public_calls(folder):
         ptn.cylindrical_sample: {"volumes": volumes, "axis_xy": origin, "grid": grid},
         ptn.similarity_warp: {"images": images, "pose": ptn.Similarity(0.5)},
         ptn.measure_shift: {"reference": images, "moved": images},
+        ptn.register: {"moving": images, "fixed": images},
+        ptn.polarize: {"backbone": backbone, "image_size": 16, "in_chans": 1},
+        ptn.PolarSegmenter: {"backbone": backbone, "image_size": 16, "in_chans": 1},
         ptn.wrap_pad: {"x": images, "pad": 1},
         ptn.heatmap_centroid: {"heatmap": images},
         ptn.create_model: {"name": "ptn_s"},
@@ -514,6 +530,8 @@ COMMANDS = {
         "--folder",
         "--dataset",
         "--model",
+        "--models",
+        "--quick",
         "--image-size",
         "--epochs",
         "--seeds",
@@ -533,7 +551,11 @@ COMMANDS = {
     "predict": ("--overlay", "--top", "--json", "--device", "--set"),
     "audit": ("--dataset", "--folder", "--split", "--count", "--step", "--batch", "--device"),
     "export": ("--tolerance", "--dataset", "--folder", "--json"),
-    "polar": ("--origin", "--inverse", "--angles", "--radii", "--law", "--r-min-px", "--r-max-px", "--mode"),
+    "polar": (
+        *("--origin", "--inverse", "--angles", "--radii", "--law", "--r-min-px", "--r-max-px", "--mode"),
+        *("--start-deg", "--sweep-deg", "--aspect", "--tilt-deg", "--outer-px", "--antialias"),
+    ),
+    "register": ("image.png", "pictures/ant/00.png", "-o", "out.png", "--warped", "--json"),
     "data": ("list", "check", "show", "example", "--seed", "--split", "fetch"),
     "models": ("--json", "--all"),
 }

@@ -99,6 +99,18 @@ def test_a_relative_folder_of_another_place_is_noticed(run, pictures, tmp_path, 
     assert (code, "other images or classes" in text) == (2, True), text
 
 
+def test_a_run_names_its_folder_also_from_another_place(run, pictures, tmp_path, monkeypatch):
+    run(*train("pictures"))
+    _, expected = run("evaluate", tmp_path / seed_folder(), "--json")
+    elsewhere = tmp_path / "elsewhere"
+    write_pictures(elsewhere / "pictures", ("ant", "bee"), count=40)
+    monkeypatch.chdir(elsewhere)
+    _, text = run("evaluate", tmp_path / seed_folder(), "--json")
+    assert text == expected
+    shared = ptn.save_pretrained(ptn.load_model(tmp_path / seed_folder()), tmp_path / "shared")
+    assert all(str(tmp_path).encode() not in path.read_bytes() for path in shared.iterdir())
+
+
 def test_another_machine_is_said_and_not_refused(run, pictures, monkeypatch):
     run(*train("pictures", "--budget-seconds", 0))
     monkeypatch.setattr("ptn.training.trainer.describe_device", lambda device: "another (CPU, 7 threads)")
@@ -336,6 +348,20 @@ def test_large_angles_are_exact(kind):
         assert difference(lambda p: ptn.similarity_warp(images, ptn.Similarity(p), backend=backend)) < 1e-5  # noqa: B023
 
 
+@pytest.mark.parametrize("option", ["start", "tilt"])
+def test_large_angles_of_a_grid_are_exact(option):
+    images, origin = torch.rand(2, 1, 24, 24), torch.zeros(2, 2)
+    near, far = (ptn.PolarGrid(16, 12, aspect=0.5, **{option: 0.5 + k * 2 * math.pi}) for k in (0, 1000))
+    polar = ptn.polar_sample(images, origin, near)
+    assert (ptn.polar_sample(images, origin, far) - polar).abs().max() < 1e-5
+    back = [ptn.polar_unsample(polar, origin, replace(grid, aspect=1.0), (24, 24)) for grid in (near, far)]
+    assert (back[0] - back[1]).abs().max() < 1e-4
+    phase = torch.full((2,), 0.5 + 2000 * math.pi)
+    samples = [ptn.polar_sample(images, origin, ptn.PolarGrid(16, 12, start=0.3), phase=phase)]
+    samples.append(ptn.polar_sample(images, origin, ptn.PolarGrid(16, 12), phase=phase.double() + 0.3))
+    assert (samples[0] - samples[1]).abs().max() < 1e-5
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
 def test_large_angles_of_other_dtypes_lose_nothing_more(dtype):
     images, grid, origin = torch.rand(2, 1, 24, 24), ptn.PolarGrid(16, 12), torch.zeros(2, 2)
@@ -364,6 +390,18 @@ def test_impossible_errors_are_refused(recipe, value):
     [
         (("--set", "seed=3"), "--seeds 3"),
         (("--set", "epochs=3"), "epochs is set twice"),
+        (("--models", "ccnn_s,ccnn_s"), "the same name and seed"),
+        (("--models", "ccnn_s,ptn_s", "--set", "name=a"), "the same name and seed"),
+        (("--models", "ccnn_s,ptn_s", "--set", "model.options.wrap=true"), "unknown option of ccnn_s"),
+        (("--models", "ptn_s,ccnn_s", "--set", "model.options.wrap=true"), "unknown option of ccnn_s"),
+        (("--models", "ccnn_s,ptn_s", "--set", "schedule.kind=cosine"), "need schedule.kind"),
+        (("--set", "max_seconds=nan"), "max_seconds"),
+        (("--set", "max_seconds=-1"), "max_seconds"),
+        (("--set", "max_seconds=1e308"), "max_seconds"),
+        (("--set", "patience=-1"), "patience"),
+        (("--set", "patience=0.5"), "patience"),
+        (("--set", "augment.rotation_deg=1e300"), "rotation_deg"),
+        (("--set", "augment.scale=[1e-300,1]"), "scale"),
         (("--set", "batch=3", "--set", "batch=4"), "batch is set twice"),
         (("--set", "model.options.in_chans=3"), "unknown option"),
         (("--set", "model.options.pretrained=true"), "unknown option"),

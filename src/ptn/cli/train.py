@@ -115,7 +115,7 @@ def _train_folder(
 ) -> int:
     """Trains one network, or several for the same time; returns the exit code."""
     from ..config import override
-    from ..training import folder_recipe, read_records, with_seeds
+    from ..training import Session, folder_recipe, read_records, with_seeds
     from ..training.session import run_folder
 
     names: list[str | None] = [None] if models is None else [name.strip() for name in models.split(",")]
@@ -124,13 +124,21 @@ def _train_folder(
         changes = {"max_seconds": 60.0, **changes}
     chosen = [folder_recipe(folder, model=name, image_size=image_size) for name in names]
     recipes = [override(recipe, changes) for recipe in chosen]
+
+    def limited(index: int, seconds: float) -> "list[Recipe]":
+        """Returns the runs of a network; those of all but the first are limited to a time."""
+        epochs = min(10**6, 10 * recipes[0].epochs)
+        limits = {"epochs": epochs, "patience": 0, "max_seconds": max(1.0, seconds)} if index else {}
+        return with_seeds(override(recipes[index], limits), seeds)
+
+    options = {**options, "splits": {}}
+    if len(recipes) > 1:  # errors of the last network come before hours are spent on the first
+        shared = {"folder": options["output"], **{key: options[key] for key in ("resume", "fresh", "splits")}}
+        Session(**shared).check([recipe for index in range(len(recipes)) for recipe in limited(index, 1.0)])
     finished: list[Record] = []
-    for index, recipe in enumerate(recipes):
-        limits: dict[str, Any] = {}
-        if index:  # train as long as the first network
-            seconds = max(record.train_seconds for record in finished[: len(seeds)])
-            limits = {"epochs": min(10**6, 10 * recipes[0].epochs), "patience": 0, "max_seconds": max(1.0, seconds)}
-        seeded = with_seeds(override(recipe, limits), seeds)
+    for index in range(len(recipes)):
+        seconds = max((record.train_seconds for record in finished[: len(seeds)]), default=0.0)
+        seeded = limited(index, seconds)
         if code := run_session(seeded, **options):
             return code
         for single in seeded:

@@ -63,7 +63,12 @@ class AugmentSpec:
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
         for name in ("scale", "stretch", "z_scale"):
             low, high = getattr(self, name)
-            check(f"augment.{name}", (low, high), 0 < low <= high, "two positive numbers in order")
+            holds = 0.01 <= low <= high <= 100
+            check(f"augment.{name}", (low, high), holds, "two positive numbers in order, from 0.01 to 100")
+        for name, largest in {"rotation_deg": 360, "shift_px": 4096, "z_shift_px": 4096}.items():
+            check(
+                f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= largest, f"from 0 to {largest}"
+            )
         for name in ("brightness", "contrast", "saturation", "invert"):
             check(f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= 1, "from 0 to 1")
         check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")

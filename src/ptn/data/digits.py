@@ -60,8 +60,8 @@ class DigitSpec:
 
     def __post_init__(self) -> None:
         check("seed", self.seed, 0 <= self.seed < 2**63, "at least 0 and less than 2^63")
-        check("clutter", self.clutter, self.clutter >= 0, "at least 0")
-        check("clutter_px", self.clutter_px, self.clutter_px >= 1, "at least 1")
+        check("clutter", self.clutter, 0 <= self.clutter <= 100, "from 0 to 100")
+        check("clutter_px", self.clutter_px, 1 <= self.clutter_px <= 100, "from 1 to 100")
 
     @property
     def fragment_scale(self) -> Range:

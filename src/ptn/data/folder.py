@@ -20,7 +20,7 @@ from torch import Tensor
 from ..config import check, check_options
 from ..errors import InputError, check_choice, nothing_at
 from .dataset import Dataset
-from .images import FITS, IMAGE_SUFFIXES, Fit, read_fitted
+from .images import FITS, IMAGE_SUFFIXES, Fit, open_image, read_fitted
 from .store import LOG, fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
@@ -182,21 +182,17 @@ def _choose(
 
 def median_side(files: Sequence[Path]) -> float:
     """Return the median of the shorter sides of images in pixels, of up to 200 files; only headers are read."""
-    from PIL import Image
-
     sides = []
     for path in files[:: max(1, len(files) // 200)]:
-        with suppress(InputError), reading(path), Image.open(path) as image:  # reported when it is read
+        with suppress(InputError), reading(path), open_image(path) as image:  # reported when it is read
             sides.append(min(image.size))
     return float(statistics.median(sides)) if sides else float(DEFAULT_SIZE)
 
 
 def _find_channels(listings: dict[str, Listing]) -> Literal[1, 3]:
     """Return 3 if any image has colors or a palette, else 1; only headers are read."""
-    from PIL import Image
-
     for path in (path for listing in listings.values() for files in listing.values() for path in files):
-        with suppress(InputError), reading(path), Image.open(path) as image:  # reported when it is read
+        with suppress(InputError), reading(path), open_image(path) as image:  # reported when it is read
             if image.mode not in _GRAY_MODES and not image.mode.startswith("I;16"):
                 return 3
     return 1

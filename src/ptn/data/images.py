@@ -3,9 +3,10 @@
 import json
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +41,7 @@ IMAGE_SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
     *(".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"),
 )
+_FORMATS = ("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "PPM", "TGA", "JPEG2000", "AVIF")
 LUMA = (0.299, 0.587, 0.114)
 
 _POLAR_KEY = "ptn-polar"
@@ -55,18 +57,26 @@ _GAP_PX = 6
 _BACKGROUND = "#26282e"
 
 
-def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
+def open_image(path: Path) -> "Picture":
+    """Open an image file of a known format with Pillow, which for others may start programs such as Ghostscript."""
+    from PIL import Image
+
+    Image.init()
+    return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
+
+
+def read_image(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, dict[str, str]]:
     """Read an image file: floats in [0, 1] (C, H, W), and the text entries stored in the file.
 
     Channels are gray, gray and alpha, RGB or RGBA, as in the file; palettes become RGB(A), other color spaces RGB.
     The EXIF orientation is applied. 16-bit values are divided by 65535; floats must be in [0, 1].
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     if not path.exists():
         raise nothing_at("file", path)
-    with reading(path), Image.open(path) as file:
-        limit = min(MAX_PIXELS, _MAX_VALUES // _BANDS.get(file.mode[:4], 4))
+    with reading(path), open_image(path) as file:
+        limit = min(max_pixels, _MAX_VALUES // _BANDS.get(file.mode[:4], 4))
         if file.width * file.height > limit:
             raise ValueError(f"{file.width}×{file.height} pixels are too many, more than {limit:,}")
         texts = {str(key): value for key, value in file.info.items() if isinstance(value, str)}
@@ -89,11 +99,9 @@ def read_image(path: Path) -> tuple[Tensor, dict[str, str]]:
 
 def read_fitted(path: Path, size: tuple[int, int], channels: int, fit: Fit) -> Tensor:
     """Read an image file as `fit_image` returns it. In several threads, large images are read one after another."""
-    from PIL import Image
-
     if not path.exists():
         raise nothing_at("file", path)
-    with reading(path), Image.open(path) as file:
+    with reading(path), open_image(path) as file:
         large = file.width * file.height > _LARGE_PIXELS
     with _LARGE if large else nullcontext():
         return fit_image(read_image(path)[0], size, channels, fit)
@@ -107,7 +115,8 @@ def write_png(image: Tensor, path: Path, texts: dict[str, str] | None = None) ->
     header = PngInfo()
     for key, value in (texts or {}).items():
         header.add_text(key, value)
-    values = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    bytes_ = torch.stack([(channel.clamp(0, 1) * 255).round_().to(torch.uint8) for channel in image], dim=-1)
+    values = bytes_.numpy()
     picture = Image.fromarray(values[:, :, 0] if len(image) == 1 else values)
     with atomic_path(path) as temporary:
         picture.save(temporary, format="PNG", pnginfo=header)
@@ -190,7 +199,8 @@ def to_polar(
         rows, columns = (height if angles is None else angles), (width if radii is None else radii)
         grid = PolarGrid(rows, columns, **options)
         info = _PolarInfo(origin, (height, width), grid)
-        polar = polar_sample(image[None], torch.tensor([origin]), grid, antialias=antialias, mode=mode)[0]
+        center = torch.tensor([origin])
+        polar = _by_channel(partial(polar_sample, origin=center, grid=grid, antialias=antialias, mode=mode), image)
         write_png(polar, target, {_POLAR_KEY: json.dumps(asdict(info))})
     return targets
 
@@ -205,9 +215,15 @@ def from_polar(paths: Sequence[Path], folder: Path, *, mode: Mode = "bilinear") 
             raise InputError(f"{path} has no polar grid: it was not written by `ptn polar`")
         with reading(path):
             info = build(_PolarInfo, parse_json(texts[_POLAR_KEY], _POLAR_KEY))
-            image = polar_unsample(polar[None], torch.tensor([info.origin]), info.grid, info.size, mode=mode)[0]
+            options: Any = {"origin": torch.tensor([info.origin]), "grid": info.grid, "size": info.size}
+            image = _by_channel(partial(polar_unsample, **options, mode=mode), polar)
         write_png(image, target)
     return targets
+
+
+def _by_channel(function: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
+    """Return a function (1, 1, H, W) -> (1, 1, h, w) of each channel: it takes less memory than of all."""
+    return torch.cat([function(channel[None])[0] for channel in image.split(1)])
 
 
 def register_files(moving: Path, fixed: Path, overlay: Path, warped: Path | None = None) -> Registration:
@@ -215,12 +231,14 @@ def register_files(moving: Path, fixed: Path, overlay: Path, warped: Path | None
     targets = [overlay] if warped is None else [overlay, warped]
     if len({*map(real_path, (moving, fixed, *targets))}) < 2 + len(targets):
         raise InputError("the images and the files to write must all be different files")
-    picture, other = read_image(moving)[0], _reduce_channels(read_image(fixed)[0], 1)
+    picture, other = (read_image(path, _MAX_POLAR_PIXELS)[0] for path in (moving, fixed))
+    other = _reduce_channels(other, 1)
     result = register(_reduce_channels(picture, 1)[None], other[None])
     ours = result.warped[0]
     write_png(torch.cat((ours, other, ours)), overlay)
     if warped is not None:
-        write_png(similarity_warp(picture[None], result.pose, size=(other.shape[1], other.shape[2]))[0], warped)
+        size = (other.shape[1], other.shape[2])
+        write_png(_by_channel(partial(similarity_warp, pose=result.pose, size=size), picture), warped)
     return result
 
 

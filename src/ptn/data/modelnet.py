@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .dataset import VoxelDataset, subset
-from .store import cached, find, fingerprint, missing, read_npz, reading, sha256_of_file
+from .store import cached, check_decoded, find, fingerprint, missing, read_npz, reading, sha256_of_file
 from .voxelize import FINE, VOXELIZER_VERSION, Occupancy, fill, parse_mesh, voxel_grids
 
 Progress = Callable[[int, int], None]
@@ -34,6 +34,7 @@ SPLITS: Mapping[int, Mapping[str, int]] = {
     40: {"train": 8858, "valid": 985, "test": 2468},
     10: {"train": 3592, "valid": 399, "test": 908},
 }
+_MAX_MEMBER = 2**25  # bytes of a mesh in an archive, unless that is larger itself
 _PACKED_ARRAYS = {("surface", 32): "surf", ("solid", 32): "solid", ("surface", 64): "surf64"}
 
 
@@ -141,6 +142,10 @@ def _load_meshes(
     else:
         with reading(source), zipfile.ZipFile(source) as archive:
             members = {info.filename: (info.file_size, info.CRC, 0) for info in archive.infolist()}
+            sizes = [size for size, *_ in members.values()]
+            check_decoded(source, sum(sizes))
+            if max(sizes, default=0) > max(_MAX_MEMBER, source.stat().st_size):
+                raise ValueError(f"it has a file of {max(sizes):,} bytes")
     pattern = re.compile(rf"{name}/(([^/]+)/{split}/([^/.]+)\.off)")
     shapes = {member: match for member in sorted(members) if (match := pattern.fullmatch(member))}
     class_names = tuple(sorted({match[2] for match in shapes.values()}))

@@ -32,6 +32,7 @@ from ..config import check
 from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
+from .images import open_image
 from .store import cached, check_decoded, find, fingerprint, max_decoded, missing, read_npz, reading, sha256_of_file
 
 TILE: Literal[48] = 48
@@ -298,9 +299,7 @@ def cut_tile(photo: NDArray[np.uint8], box: NDArray[np.float64]) -> tuple[NDArra
 
 
 def _read_pixels(path: Path) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    with reading(path), Image.open(path) as image:
+    with reading(path), open_image(path) as image:
         if image.width * image.height > min(2**24, 2**16 + 64 * path.stat().st_size):
             raise ValueError(f"{image.width}×{image.height} pixels are too many for its size")
         return np.asarray(image.convert("RGB"))
@@ -319,16 +318,25 @@ def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]
         def load(dataset: Any) -> NDArray[Any]:
             nonlocal left
             left -= dataset.size + 8  # of which each takes time
+            if dataset.external or dataset.is_virtual:
+                raise ValueError("it refers to another file")
             chunk = prod(dataset.chunks or (1,)) * dataset.dtype.itemsize
             if left < 0 or max(chunk, dataset.nbytes) > 2**26:
                 raise ValueError("it has too many numbers for its size")
             return np.asarray(dataset[()])
 
+        def member(group: Any, name: str) -> Any:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise ValueError(f"it has no {name}, or refers to another file")
+            return group[name]
+
         def read(box: Any, field: str) -> list[float]:
-            values = load(box[field])  # one number if the photo has one digit, otherwise references to numbers
+            values = load(
+                member(box, field)
+            )  # one number if the photo has one digit, otherwise references to numbers
             return [values[0, 0]] if values.shape == (1, 1) else [load(file[ref])[0, 0] for ref in values[:, 0]]
 
-        photos = file["digitStruct"]
-        names = ["".join(map(chr, load(file[ref]).ravel())) for ref in load(photos["name"])[:, 0]]
-        boxes = (file[ref] for ref in load(photos["bbox"])[:, 0])
+        photos = member(file, "digitStruct")
+        names = ["".join(map(chr, load(file[ref]).ravel())) for ref in load(member(photos, "name"))[:, 0]]
+        boxes = (file[ref] for ref in load(member(photos, "bbox"))[:, 0])
         return names, [np.array([read(box, field) for field in fields]).T for box in boxes]

@@ -16,10 +16,10 @@ from ..config import check, checked
 from ..data.dataset import Dataset, VoxelDataset
 from ..device import choose_device, placement
 from ..errors import InputError
-from ..files import write_text
+from ..files import markdown_text, write_text
 from ..geometry import PaddingMode, Similarity, similarity_warp
 from ..models import OnnxModel, load_model, prepare_for_inference
-from .classify import check_finite, plane_size, scores, to_float
+from .classify import check_finite, check_logits, plane_size, scores, to_float
 from .equivariance import KERNEL_REACH, MODE, Kind, LayerError, Transform, disc, layer_errors
 
 ANGLES = tuple(float(angle) for angle in range(0, 360, 10))
@@ -202,9 +202,7 @@ class _Warped(nn.Module):
         outputs = self.classifier(self.warp(images))
         if isinstance(outputs, np.ndarray):
             outputs = torch.from_numpy(outputs)
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(images):
-            raise InputError(f"a classifier must return a tensor ({len(images)}, classes) here; got {shape}")
+        check_logits(outputs, len(images))
         are_probabilities = (outputs >= 0).all() and ((outputs.sum(dim=1) - 1).abs() < 1e-3).all()
         return outputs.log() if are_probabilities else outputs
 
@@ -294,7 +292,8 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
 
 def _render(audit: Audit) -> str:
     """Returns the report as Markdown."""
-    parts = [f"# Audit of {audit.model}\n\n{describe_audit(audit)}.\n", _table(audit_summary(audit)), _NOTES]
+    title, facts = markdown_text(audit.model), markdown_text(describe_audit(audit))
+    parts = [f"# Audit of {title}\n\n{facts}.\n", _table(audit_summary(audit)), _NOTES]
     points = [point for kind in _IDENTITY for point in audit.curve(kind)]
     rows = [{"against": f"{p.kind} {_UNITS[p.kind].format(p.amount)}"} | _means([p]) for p in points]
     parts.append(f"## Every transform\n\n{_table(rows)}\n")

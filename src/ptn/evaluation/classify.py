@@ -109,8 +109,16 @@ def _tta_scores(model: Any, images: Tensor, rotations: int, origins: int) -> Ten
     for k in range(rotations):
         rotated = similarity_warp(images, Similarity(2 * math.pi * k / rotations)) if k else images
         for logits in _logits_by_origin(model, rotated, origins):
-            total = total + logits.float().softmax(dim=1)
+            total = total + check_logits(logits, len(images)).float().softmax(dim=1)
     return total / (rotations * origins)
+
+
+def check_logits(outputs: Any, count: int) -> Tensor:
+    """Returns the outputs of a model for `count` images; raises InputError unless they are (N, classes)."""
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(f"a classifier must return a tensor ({count}, classes) here; got {shape}")
+    return outputs
 
 
 def _logits_by_origin(model: Any, images: Tensor, origins: int) -> Iterator[Tensor]:

@@ -17,7 +17,7 @@ from ..device import choose_device, default_batch, placement, precision_of
 from ..errors import InputError
 from ..models import load_model, prepare_for_inference
 from ..models.networks import inferring
-from .classify import check_finite, to_float
+from .classify import check_finite, check_logits, to_float
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -210,7 +210,7 @@ def _predict(
     inputs = torch.stack([tensor for _, tensor in items])
     with precision_of("fp32", device):
         explanation = model.explain(to_float(inputs, device, dtype))
-    probabilities = explanation.logits.float().softmax(dim=1).cpu()
+    probabilities = check_logits(explanation.logits, len(inputs)).float().softmax(dim=1).cpu()
     check_finite(probabilities)
     best = probabilities.topk(min(top, probabilities.shape[1]))
     for index, (path, tensor) in enumerate(items):

@@ -15,6 +15,7 @@ from ..errors import InputError, InputTypeError, check_choice
 Law = Literal["log", "linear"]
 MAX_PIXELS = 2**26
 """Largest number of pixels of images that are read and of polar images."""
+_MAX_BAND = 2**21  # samples of adjacent columns that are read at once
 _REAL = (float, int, np.floating, np.integer)
 
 
@@ -72,7 +73,7 @@ class PolarGrid:
 
     def __post_init__(self) -> None:
         for name in ("angles", "radii"):
-            if not isinstance(count := getattr(self, name), int):
+            if not isinstance(count := getattr(self, name), int) or isinstance(count, bool):
                 raise InputTypeError(f"{name} must be an integer; got {count!r}")
         for name in ("angles", "radii"):
             if (count := getattr(self, name)) < 1 or self.angles * self.radii > MAX_PIXELS:
@@ -85,14 +86,14 @@ class PolarGrid:
             if radius is not None and not isinstance(radius, int | float):
                 raise InputTypeError(f"{name} must be a number of pixels; got {radius!r}")
             from_zero = name == "r_min_px" and self.law == "linear"
-            if radius is not None and not (0 < radius < 2**63 or (from_zero and radius == 0)):
+            if radius is not None and not (2**-63 < radius < 2**63 or (from_zero and radius == 0)):
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
         for name in ("start", "sweep", "aspect", "tilt"):
             check_number(name, getattr(self, name), tensors=False)
-        if not 0 < self.sweep <= 2 * math.pi:
+        if not 1e-6 <= self.sweep <= 2 * math.pi:
             raise InputError(f"sweep must be an angle in radians, above 0 and at most 2π; got {self.sweep!r}")
-        if not 0 < self.aspect < math.inf:
-            raise InputError(f"aspect must be a positive number; got {self.aspect!r}")
+        if not 1e-6 <= self.aspect <= 1e6:
+            raise InputError(f"aspect must be a positive number, from 1e-6 to 1e6; got {self.aspect!r}")
         if not isinstance(self.outer_px, tuple) or len(self.outer_px) != 2:
             raise InputTypeError(f"outer_px must be a pair (x, y) of numbers; got {self.outer_px!r}")
         for coordinate in self.outer_px:
@@ -165,10 +166,16 @@ class PolarGrid:
             return x, y
         phase, dilation, *_ = pose
         radius = radius * (dilation[..., None] if isinstance(dilation, Tensor) else dilation)
-        phase = reduce_angle(phase if self.start == 0 else phase + self.start, to_add=True)
+        phase = self.first_angle(phase)
         angle = angle + (phase[..., None] if isinstance(phase, Tensor) else phase)
         radius = radius[..., None, :]
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
+
+    def first_angle(self, phase: Tensor | float) -> Tensor | float:
+        """Return start + phase, reduced by turns."""
+        if self.start == 0:
+            return reduce_angle(phase, to_add=True)
+        return reduce_angle(phase, to_add=True) + reduce_angle(self.start)
 
     def frame(self, size: tuple[int, int], pose: GridPose, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return the matrix M of a grid of ellipses or of circles with different centres: (2, 3) or (N, 2, 3).
@@ -177,9 +184,9 @@ class PolarGrid:
         t = sweep·y/H. M is dilation·E·[R(start + phase) | outer_px / (r_max - r_min)], R a rotation and E the
         stretch by `aspect` across `tilt`.
         """
-        turn = reduce_angle(pose.phase + self.start, to_add=True)
+        turn = self.first_angle(pose.phase)
         aspect = self.aspect if pose.aspect is None else pose.aspect
-        tilt = self.tilt if pose.tilt is None else pose.tilt
+        tilt = reduce_angle(self.tilt if pose.tilt is None else pose.tilt)
         outer = self.outer_px if pose.outer_px is None else pose.outer_px.unbind(dim=-1)
         # `torch.full` because CUDA graphs do not allow copies from the CPU
         turn, scale, aspect, tilt, x, y = (
@@ -202,10 +209,13 @@ def check_number(name: str, value: object, *, tensors: bool = True) -> None:
     if isinstance(value, Tensor) and tensors:
         real = not value.is_complex()
     else:
-        real = isinstance(value, _REAL) and (tensors or abs(value) < math.inf)  # type: ignore[operator]
+        real = isinstance(value, _REAL) and not isinstance(value, bool)
+        real = real and (tensors or abs(value) < math.inf)  # type: ignore[arg-type]
     if not real:
         allowed = "a real number or a tensor (N,)" if tensors else "a finite number"
         raise InputTypeError(f"{name} must be {allowed}; got {value!r}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{name} must be a number of at most 64 bits")
 
 
 def check_grid(grid: object) -> None:
@@ -260,7 +270,7 @@ def finer_grids(grid: PolarGrid, size: tuple[int, int], dilation: float) -> list
     """Return grids of samples at most one pixel apart that together cover the areas of the pixels of `grid`.
 
     Each comes with its samples per pixel along angle and radius, powers of two. Adjacent columns that need equal
-    numbers share a grid.
+    numbers share a grid, unless it would be large.
     """
     r_max, r_min, log = grid.outer_radius(size), grid.inner_radius, grid.law == "log"
     stretch = abs(dilation) * max(1.0, grid.aspect) * (1 + math.hypot(*grid.outer_px) / (r_max - r_min))
@@ -272,11 +282,15 @@ def finer_grids(grid: PolarGrid, size: tuple[int, int], dilation: float) -> list
         along, across = (2 ** math.ceil(math.log2(max(1.0, stretch * length))) for length in lengths)
         return along, across, low > 0  # a column that begins at the origin is narrower than its neighbours
 
-    grids, column = [], 0
+    bands: list[tuple[int, int, int]] = []
     for (along, across, _), cells in groupby(starmap(samples, pairwise(edges))):
-        low, number = edges[column], len(list(cells))
+        number, most = len(list(cells)), max(1, _MAX_BAND // (grid.angles * along * across))
+        bands += [(along, across, min(most, number - first)) for first in range(0, number, most)]
+    grids, column = [], 0
+    for along, across, number in bands:
+        low, high = edges[column], edges[column + number]
         column += number
-        rows, columns, high = grid.angles * along, number * across, edges[column]
+        rows, columns = grid.angles * along, number * across
         if rows * columns > MAX_PIXELS:
             raise InputError(
                 f"antialias needs {rows:,}×{columns:,} samples, more than {MAX_PIXELS:,}: "

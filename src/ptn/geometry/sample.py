@@ -23,6 +23,7 @@ from .grid import (
     check_number,
     finer_grids,
     origin_px,
+    reduce_angle,
     relative_points,
     shift_origin,
 )
@@ -104,6 +105,8 @@ def polar_sample(
             points = points + origin.view(-1, 1, 1, 2)
             return torch.grid_sampler(images, points, mode_number, padding_number, False)
     check_images(images)
+    if not isinstance(antialias, bool):
+        raise InputTypeError(f"antialias must be true or false; got {antialias!r}")
     pose = GridPose(phase, dilation, aspect, tilt, outer_px)
     _check_call(images, origin, grid, pose, mode, padding_mode)
     sample = _sample_areas if antialias else _sample
@@ -175,7 +178,7 @@ def polar_unsample(
     center = origin_px(origin.to(dtype), size)
     dx = x[None, None, :] - center[:, 0, None, None]
     dy = y[None, :, None] - center[:, 1, None, None]
-    first, r_min, r_max = grid.start, grid.inner_radius, grid.outer_radius(size)
+    first, r_min, r_max = reduce_angle(grid.start), grid.inner_radius, grid.outer_radius(size)
     if not grid.is_circular(pose):
         first = 0.0
         dx, dy = _to_circles(dx, dy, grid.frame(size, pose, dtype, polar.device), r_min)
@@ -205,6 +208,7 @@ def polar_unsample(
         turn = 2 * math.pi * grid.angles / grid.sweep
         row = torch.where(row > (grid.angles - 1 + turn) / 2, row - turn, row)  # nearer to the first row
     column = column.clamp(max=grid.radii - 1)
+    del dx, dy, squared, at_origin, radius, angle  # several times the memory of an image
     images = interpolate(padded, column + margin, row, mode=mode, padding_mode="border")
     if fill is not None:
         images = torch.where(outside[:, None], fill, images)

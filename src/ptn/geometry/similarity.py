@@ -44,6 +44,12 @@ class Similarity:
     scale: Tensor | float = 1.0
     shift_px: Tensor | tuple[float, float] = (0.0, 0.0)
 
+    def __post_init__(self) -> None:
+        check_number("rotation", self.rotation)
+        check_number("scale", self.scale)
+        if not isinstance(self.shift_px, Tensor | tuple | list):
+            raise InputTypeError(f"shift_px must be (x, y) or a tensor (N, 2); got {self.shift_px!r}")
+
     def compose(self, first: "Similarity") -> "Similarity":
         """Return the map that applies `first` and then `self`."""
         x, y = self._rotate_and_scale(*first._shift())
@@ -52,6 +58,8 @@ class Similarity:
 
     def inverse(self) -> "Similarity":
         """Return the inverse map."""
+        if not isinstance(self.scale, Tensor) and self.scale == 0:
+            raise InputError("scale must not be 0")
         back = Similarity(-self.rotation, 1 / self.scale)
         x, y = self._shift()
         return Similarity(back.rotation, back.scale, _as_pair(*back._rotate_and_scale(-x, -y)))
@@ -106,7 +114,6 @@ def similarity_warp(
     check_options(mode, padding_mode)
     if not isinstance(pose, Similarity):
         raise InputTypeError(f"pose must be a Similarity; got {pose!r}")
-    check_number("rotation", pose.rotation)
     rotation, scale = _per_image(reduce_angle(pose.rotation), images), _per_image(pose.scale, images)
     shift = _per_image(pose.shift_px, images, 2)
     if values_known(scale) and not bool((scale != 0).all()):

@@ -76,7 +76,7 @@ def polar_sample(
     )
     origin = origin.float()
     if grid.is_circular(pose):
-        phase = reduce_angle(pose.phase if grid.start == 0 else pose.phase + grid.start)
+        phase = reduce_angle(pose.phase) if grid.start == 0 else grid.first_angle(pose.phase)
         rotation, scale = _per_sample(phase, 0.0, images), _per_sample(pose.dilation, 1.0, images)
         return sample(images, origin, rotation, scale, None, *points)
     frame = grid.frame((height, width), pose, torch.float32, images.device)

@@ -65,6 +65,9 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
         images = sample_images(network.input_shape, max(BATCHES))
     images = images.detach().float().cpu()[torch.arange(max(BATCHES)) % len(images)]
     expected = {count: network(images[:count]) for count in BATCHES}
+    if path.suffix == ".onnx" and (not isinstance(logits := expected[1], Tensor) or logits.dim() != 2):
+        returned = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InputError(f"{type(model).__name__} returns {returned}; an ONNX file returns logits (N, classes)")
     program = trace(network, images)
     write = _write_onnx if path.suffix == ".onnx" else _write_torch
     largest_difference = 0.0
@@ -87,9 +90,7 @@ def _metadata(network: Any) -> dict[str, str]:
 
     texts = {"ptn_version": __version__}
     if isinstance(getattr(network, "config", None), ModelConfig):
-        texts |= encode_metadata(network)
-        if options := network.metadata.get("dataset_options"):  # without the path of a folder on this machine
-            texts["dataset_options"] = json.dumps({key: value for key, value in options.items() if key != "root"})
+        texts |= encode_metadata(network, shared=True)
     return texts
 
 

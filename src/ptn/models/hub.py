@@ -8,9 +8,9 @@ from typing import Any
 
 from ..config import checked
 from ..errors import InputError, first_line, optional_module
-from ..files import make_folder, write_text
+from ..files import make_folder, markdown_text, save_tensors, write_text
 from .networks import Model
-from .zoo import config_of, count_parameters, save_weights
+from .zoo import config_of, count_parameters, encode_metadata
 
 WEIGHTS = "model.safetensors"
 
@@ -25,7 +25,7 @@ def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = N
     """
     config = config_of(model)
     folder = make_folder(Path(folder))
-    save_weights(model, folder / WEIGHTS)
+    save_tensors(folder / WEIGHTS, model.state_dict(), encode_metadata(model, shared=True))
     description: dict[str, Any] = {"library_name": "ptn", "model": asdict(config)}
     if model.classes is not None:
         description["id2label"] = dict(enumerate(model.classes))
@@ -70,13 +70,13 @@ def model_card(model: Model, repo_id: str, call: str | None = None) -> str:
     config = config_of(model)
     voxels = len(model.input_shape) == 4
     pipeline = "" if voxels else "\npipeline_tag: image-classification"
-    classes = f"\n- classes: {', '.join(model.classes)}" if model.classes is not None else ""
+    classes = f"\n- classes: {markdown_text(', '.join(model.classes))}" if model.classes is not None else ""
     return f"""---
 library_name: ptn{pipeline}
 tags: [polar-transformer-networks, rotation, equivariance, pytorch]
 ---
 
-# {repo_id.rpartition("/")[2]}
+# {markdown_text(repo_id.rpartition("/")[2])}
 
 A `{config.name}` of [Polar Transformer Networks](https://arxiv.org/abs/1709.01889) (Esteves et al., ICLR 2018).
 

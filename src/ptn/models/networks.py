@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import build, check
 from ..errors import InputError, InputTypeError
 from ..geometry import Law, Mode, PolarGrid, check_images, check_range
 from ..geometry.sample import values_known
@@ -52,6 +52,12 @@ class ModelConfig:
         check("in_chans", self.in_chans, 1 <= self.in_chans <= 1024, "from 1 to 1,024")
         sides = min(self.image_size), max(self.image_size)
         check("image_size", self.image_size, 4 <= sides[0] <= sides[1] <= 4096, "from 4 to 4,096 pixels")
+
+
+def check_sizes(image_size: int | ImageSize, in_chans: int) -> ImageSize:
+    """Returns (H, W); raises `InputError` unless both arguments are those of a `ModelConfig`."""
+    size = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
+    return build(ModelConfig, {"name": "", "image_size": size, "in_chans": in_chans}).image_size
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..device import placement
 from ..errors import InputError, check_choice, first_line, optional_module
 from ..geometry import Law, Mode, PolarGrid
 from ..layers import Frame, Heatmap, PolarTransformer, default_predictor
 from ..layers.convert import angular_stride, is_convolution, wrap_layer
 from .equivariance_check import EquivarianceCheck, measure_stride
-from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, PolarNetwork
+from .networks import ModelConfig, Network, Origin, Padding, PlainNetwork, PolarNetwork, check_sizes
 
 PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
+_MAX_SIDE = 4096  # of a polar image
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class PolarizedNetwork(PolarNetwork):
         return outputs[-1], logits
 
 
+@checked
 def polarize(
     backbone: nn.Module,
     *,
@@ -111,7 +113,7 @@ def polarize(
     for name in ("backbone", "image_size", "in_chans", "layout"):
         del options[name]
     check_choice("origin", origin, ("learned", "center"))
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size = check_sizes(image_size, in_chans)
     wrapped = copy.deepcopy(backbone)
     layers = wrap_network(wrapped)
     if layout is None:
@@ -185,6 +187,8 @@ def find_layout(
 ) -> Layout:
     """Returns the layout of a wrapped network, found by running it."""
     kind, columns = type(wrapped).__name__, size[1] if radii is None else radii
+    for name, count in (("angles", angles), ("radii", radii)):
+        check(name, count, count is None or 1 <= count <= _MAX_SIDE, f"from 1 to {_MAX_SIDE:,}")
     odd = math.lcm(*(stride // (stride & -stride) for stride in map(angular_stride, layers)))
     device, dtype = placement(wrapped)
     blank = torch.zeros(1, in_chans, 128 * odd, columns, device=device, dtype=dtype)

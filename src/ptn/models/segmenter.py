@@ -11,7 +11,7 @@ from ..device import placement
 from ..errors import InputError, check_choice
 from ..geometry import Mode, PolarGrid, check_grid, polar_unsample
 from ..layers import HeatmapActivation, PolarTransformer, default_predictor
-from .networks import Explanation, Origin, Padding, PolarNetwork
+from .networks import Explanation, Origin, Padding, PolarNetwork, check_sizes
 from .polarize import find_layout, normalize_as_trained, wrap_network
 
 
@@ -58,7 +58,7 @@ class PolarSegmenter(PolarNetwork):
             raise InputError(f"PolarSegmenter takes a torch.nn.Module; got {backbone!r}")
         check_choice("origin", origin, ("learned", "center"))
         check_choice("padding_mode", padding_mode, ("zeros", "border", "mean"))
-        size = (image_size, image_size) if isinstance(image_size, int) else image_size
+        size = check_sizes(image_size, in_chans)
         wrapped = copy.deepcopy(backbone)
         if grid is not None:
             check_grid(grid)

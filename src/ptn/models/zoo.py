@@ -208,9 +208,15 @@ def config_of(model: nn.Module) -> ModelConfig:
     return config
 
 
-def encode_metadata(model: Model) -> dict[str, str]:
-    """Returns configuration, classes and metadata of a model as strings; other values are encoded as JSON."""
+def encode_metadata(model: Model, *, shared: bool = False) -> dict[str, str]:
+    """Returns configuration, classes and metadata of a model as strings; other values are encoded as JSON.
+
+    Args:
+        shared: Omit the path of the training images on this machine.
+    """
     values: dict[str, Any] = {**model.metadata, "config": asdict(config_of(model))}
+    if shared and (options := values.get("dataset_options")):
+        values["dataset_options"] = {key: value for key, value in options.items() if key != "root"}
     if model.classes is not None:
         values["classes"] = list(model.classes)
         _check_classes(values["classes"], model.config)

@@ -188,8 +188,11 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
     _check_model(model, voxels=False, data="a folder of images")
     if image_size is None:
         image_size = min(64, max(28, 4 * round(median_side(files) / 4)))
-    title = "".join(letter if letter.isprintable() else "_" for letter in Path(root).resolve().name)
-    name = f"folder/{title[:50]}/{model.replace(':', '-')}"
+    letters = (
+        "_" if letter == "\\" or not letter.isprintable() else letter for letter in Path(root).resolve().name
+    )
+    title = "".join(letters)[:50].encode()[:100].decode(errors="ignore")
+    name = f"folder/{title}/{model.replace(':', '-')}"
     data = DataSpec("folder", valid="valid", options={"root": str(root), "image_size": image_size})
     shift = round(image_size / 16, 1)
     augment = replace(_ANY_ROTATION, scale=(0.9, 1.1), shift_px=shift, padding_mode="border")

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,7 @@ class Session:
         results: A second file that records are appended to.
         extra_metrics: Returns further metrics of a trained model for the record of an evaluation.
         reporter: Prints the progress; by default to standard output.
+        splits: Data sets that are loaded already; sessions may share them.
     """
 
     folder: Path
@@ -82,9 +84,9 @@ class Session:
     extra_metrics: ExtraMetrics | None = None
     parallel: Parallel = field(default_factory=Parallel)
     reporter: PlainReporter = field(default_factory=make_reporter)
+    splits: dict[str, AnyDataset] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.splits: dict[str, AnyDataset] = {}  # shared by the runs
         budget = self.budget_seconds
         check("budget_seconds", budget, budget is None or budget >= 0, "at least 0")
         if not self.parallel.leads:
@@ -97,13 +99,21 @@ class Session:
         """
         if len({recipe.precision for recipe in recipes}) > 1:  # TF32 is a global setting
             raise InputError("recipes of different precision cannot be trained in one session")
-        if len({(recipe.name, recipe.seed) for recipe in recipes}) < len(recipes):
-            raise InputError("two recipes have the same name and seed")
+        _check_names(recipes)
         with ExitStack() as locks:
             if self.parallel.leads:
                 for recipe in recipes:
                     locks.enter_context(locked_folder(self._folder(recipe)))
             return self._train(recipes)
+
+    def check(self, recipes: Sequence[Recipe]) -> None:
+        """Raises `InputError` if a recipe cannot be trained and tested, or its folder has a run already."""
+        _check_names(recipes)
+        for recipe in recipes:
+            if not (self.resume or self.fresh):
+                self._is_finished(recipe)
+        for recipe in {recipe.name: recipe for recipe in recipes}.values():
+            self._check(recipe, build_model(recipe, self._load(recipe, recipe.data.train)))
 
     def _train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
         finished = [] if self.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
@@ -259,11 +269,13 @@ class Session:
 
     def _save(self, run: Run, model: Model, **facts: Any) -> None:
         """Writes the weights of a run, the final ones or the best so far."""
-        recipe = run.recipe
+        recipe, options = run.recipe, dict(run.recipe.data.options)
+        if "root" in options:  # the weights may be evaluated from another working directory
+            options["root"] = str(Path(options["root"]).absolute())
         model.classes = tuple(run.data.train.classes)
         model.metadata = {
             "dataset": recipe.data.name,
-            "dataset_options": recipe.data.options,
+            "dataset_options": options,
             "fit": recipe.data.options.get("fit", "resize"),
             "recipe": recipe.name,
             "seed": recipe.seed,
@@ -307,6 +319,15 @@ class Session:
         done = records[0].status == "done"
         for name in CHECKPOINTS[recipe.schedule.kind == "hold" :] if done else ():
             (self._folder(recipe) / name).unlink(missing_ok=True)
+
+
+def _check_names(recipes: Sequence[Recipe]) -> None:
+    [((name, seed), count)] = Counter((recipe.name, recipe.seed) for recipe in recipes).most_common(1)
+    if count > 1:
+        raise InputError(
+            f"{count} runs have the same name and seed, {name} and {seed}: give every model and seed once, "
+            "and several models without --set name"
+        )
 
 
 def make_record(run: Run, metrics: dict[str, Any]) -> Record:
