@@ -154,7 +154,9 @@ class PolarGrid:
             size: (h, w) of the input image.
             phase: angle that is added to `start`, in radians; a number or (N,).
             dilation: factor on every offset; a number or (N,).
-            aspect, tilt, outer_px: replace those of the grid; numbers, or tensors (N,) and (N, 2).
+            aspect: replaces that of the grid; a number or (N,).
+            tilt: replaces that of the grid; a number or (N,).
+            outer_px: replaces that of the grid; two numbers or (N, 2).
 
         Returns:
             x and y, each (angles, radii), or (N, angles, radii) if an argument is a tensor with N values.

@@ -146,7 +146,9 @@ def polar_unsample(
     with the linear one; outside r_max and outside a sector it is `fill`.
 
     Args:
-        aspect, tilt, outer_px: as in `polar_sample`.
+        aspect: as in `polar_sample`.
+        tilt: as in `polar_sample`.
+        outer_px: as in `polar_sample`.
         fill: value outside the grid; None repeats the nearest row or column.
     """
     check_images(polar, "(N, C, angles, radii)")
