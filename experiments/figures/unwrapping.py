@@ -38,7 +38,7 @@ def _outline(axes: Any, grid: PolarGrid, size: tuple[int, int], origin: Tensor) 
         line_x, line_y = x[:, column].tolist(), y[:, column].tolist()
         if grid.wraps:
             line_x, line_y = [*line_x, line_x[0]], [*line_y, line_y[0]]
-        axes.plot(line_x, line_y, color=color, linewidth=1.6)
+        axes.plot(line_x, line_y, color=color, linewidth=2.2)
     axes.plot(x[0].tolist(), y[0].tolist(), color=ORIGIN_COLOR, linewidth=1.6)
     axes.set(xlim=(-0.5, size[1] - 0.5), ylim=(size[0] - 0.5, -0.5))
 

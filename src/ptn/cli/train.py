@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..data import Dataset
+    from ..models import Network
     from ..training import Recipe, Record, Run
 
 NETWORKS = {"ccnn_s": ("CCNN-S", "plain CNN"), "ptn_s": ("PTN-S", "polar CNN")}

@@ -43,6 +43,11 @@ class PolarGrid:
     shifts the columns by W·ln s / ln(r_max/r_min). Both hold for full circles, the default.
 
     Args:
+        angles: number of rows.
+        radii: number of columns.
+        r_min_px: innermost radius in pixels.
+        r_max_px: outermost radius in pixels; see above for the defaults.
+        law: "log" or "linear".
         start: angle of the first row in radians.
         sweep: angle that the rows cover in radians, at most 2π, a full circle. Less is a sector: its rows do not
             wrap.
