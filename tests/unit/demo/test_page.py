@@ -280,7 +280,7 @@ def test_everything_can_be_reached_with_the_tab_key(page):
     for _ in range(45):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.role"))
-    expected = ["more", "stage", "unroll-again", "turn", "size", "draw", "open", "reset", "radio", "test", "truth"]
+    expected = ["more", "stage", "unroll-again", "reset", "turn", "size", "draw", "open", "radio", "test", "truth"]
     assert [name for name in reached if name in expected][: len(expected)] == expected
     page.locator("#samples [tabindex='0']").focus()
     after_reply(page, lambda: page.keyboard.press("ArrowRight"))
@@ -371,6 +371,16 @@ def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrain
     page.click("#reset")
     page.locator("#message", has_text="Is ptn demo still running?").wait_for()
     page.close()
+
+
+def test_on_a_phone_a_choice_far_below_brings_the_image_and_both_verdicts_into_view(open_page):
+    page = open_page(**PHONE)
+    for choice in ("#samples button:nth-child(3)", "[data-preset=flip]", "#draw"):
+        page.locator(choice).tap()
+        for part in ("#stage", ".ptn .what", ".cnn .what"):
+            box = page.locator(part).bounding_box()
+            assert box["y"] >= 0, (choice, part)
+            assert box["y"] + box["height"] <= PHONE["height"], (choice, part)
 
 
 def test_targets_on_a_phone_are_large_and_two_fingers_rotate(open_page):

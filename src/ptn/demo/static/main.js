@@ -38,12 +38,22 @@ async function start() {
   ringAsker = new Latest(engine.ring);
   for (const [kind, sheet] of Object.entries(setup.samples)) sheets[kind] = await readSheet(`${kind}.png`, sheet);
   for (const [name, address] of Object.entries(setup.links ?? {})) byId("links").append(link(name, address));
-  // in another page, its frame is as high as the content
-  if (frameElement) new ResizeObserver(() => (frameElement.style.height = `${document.body.offsetHeight + 2}px`)).observe(document.body);
+  if (frameElement) fitFrame();
   showRegimes();
   wire();
   setModel(setup.models[0]);
   await opening();
+}
+
+// In another page, the frame is as high as its content, and has the light or dark colours of that page.
+function fitFrame() {
+  new ResizeObserver(() => (frameElement.style.height = `${document.body.offsetHeight + 2}px`)).observe(document.body);
+  const recolour = () => {
+    const { colorScheme } = parent.getComputedStyle(frameElement);
+    document.documentElement.style.colorScheme = colorScheme === "normal" ? "" : colorScheme;
+  };
+  new MutationObserver(recolour).observe(parent.document.body, { attributes: true });
+  recolour();
 }
 
 function wire() {
