@@ -102,7 +102,7 @@ def on_page_content(html: str, *, page: Page, files: Files, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Remove the attribute by which the theme asks the repository's host for its facts: no request to another host."""
+    """Remove the attribute by which the theme requests facts from the host of the repository."""
     return output.replace('data-md-component="source"', "")
 
 

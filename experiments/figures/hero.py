@@ -75,7 +75,8 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
         angle = float(turns[frame])
         needle.set_data([0.8 * math.sin(angle)], [0.8 * math.cos(angle)])
         shown = min(TICKS, 1 + int(frame * TICKS / FRAMES))
-        for card, color, strip, labels, scores in zip(cards, _RING_COLORS, strips, ring, probabilities, strict=True):
+        networks = zip(cards, _RING_COLORS, strips, ring, probabilities, strict=True)
+        for card, color, strip, labels, scores in networks:
             assert labels is not None
             right = labels[:shown] == label
             for tick, correct in zip(strip, right.tolist(), strict=False):

@@ -246,9 +246,9 @@ def quickstart(
     torch.set_num_threads(1)  # more are slower for networks this small where the cores are busy
     finished = _train(recipes, output / "runs")
     _print_errors(finished)
-    # the polar network first
     networks = [
-        (NETWORKS[record.model][0], record.test_error or 0.0, run.finished_model()) for run, record in finished[::-1]
+        (NETWORKS[record.model][0], record.test_error or 0.0, run.finished_model())
+        for run, record in reversed(finished)  # the polar network first
     ]
     draw_networks(networks, test, output / "quickstart.png")
     images, labels, _ = bundled_digits()

@@ -49,7 +49,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 def address(tmp_path_factory, node_modules, real_data):
     """The page with the first network, and the network of photographs, behind a plain file server."""
     pairs, tmp_path = find_pairs(), tmp_path_factory.mktemp("page")
-    (tmp_path / "outer.html").write_text('<p style="height: 2000px"><iframe src="index.html" width="100%"></iframe>')
+    (tmp_path / "outer.html").write_text('<hr style="margin: 2000px"><iframe src="index.html"></iframe>')
     photographs = next(pair for pair in pairs if pair.samples == "photographs")
     write_page([pairs[0], photographs], tmp_path, node_modules / "onnxruntime-web" / "dist")
     handler = functools.partial(QuietHandler, directory=tmp_path)
@@ -59,7 +59,7 @@ def address(tmp_path_factory, node_modules, real_data):
         server.shutdown()
 
 
-def test_in_another_page_the_opening_waits_until_it_is_seen_and_the_frame_has_the_height_of_the_page(browser, address):
+def test_in_a_frame_the_opening_waits_until_it_is_seen_and_nothing_is_cut_off(browser, address):
     page = browser.new_page()
     page.goto(f"{address}outer.html")
     frame = page.frame_locator("iframe")
