@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -110,7 +110,7 @@ def _origins(path: Path) -> None:
 
 def _quickstart(path: Path) -> None:
     test = _load("quickstart", "test")
-    networks = [load_model(f"{name}.quickstart") for name in NETWORKS][::-1]
+    networks: list[Any] = [load_model(f"{name}.quickstart") for name in reversed(NETWORKS)]
     draw_networks([(_title(model), evaluate(model, test).error, model) for model in networks], test, path)
 
 

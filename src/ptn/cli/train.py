@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..data import Dataset
-    from ..models import Network
     from ..training import Recipe, Record, Run
 
 NETWORKS = {"ccnn_s": ("CCNN-S", "plain CNN"), "ptn_s": ("PTN-S", "polar CNN")}
@@ -302,7 +301,7 @@ def _print_errors(finished: "list[tuple[Run, Record]]") -> None:
     print_table(title, ("network", "kind", *numbers), rows, right=numbers)
 
 
-def draw_networks(networks: "list[tuple[str, float, Network]]", test: "Dataset", path: Path) -> None:
+def draw_networks(networks: "list[tuple[str, float, Any]]", test: "Dataset", path: Path) -> None:
     """Draws a digit of each class, and accuracies on test digits that stay inside the image at every angle.
 
     Args:

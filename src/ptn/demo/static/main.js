@@ -131,6 +131,7 @@ function setModel(model) {
   byId("about").textContent = model.about;
   const thing = model.classes.every((name) => /^\d$/.test(name)) ? "digit" : "image";
   for (const word of document.querySelectorAll(".thing")) word.textContent = thing;
+  for (const part of document.querySelectorAll(".pair")) part.hidden = !model.plain_name;
   answers.prepare(model);
   byId("truth").replaceChildren(new Option("unknown", ""), ...model.classes.map((name, label) => new Option(name, label)));
   byId("test").hidden = !model.tested;
@@ -363,7 +364,7 @@ function move(change) {
   byId("size").value = state.size;
   byId("size-value").textContent = state.size.toFixed(2);
   byId("tested").textContent = "";
-  byId("meaning").textContent = state.truth === null ? "predict the same as upright" : "are right";
+  byId("meaning").textContent = state.truth === null ? "predicts the same as upright" : "is right";
   stage.show(state);
   if (keyOfRing() !== ringKey) {
     ringKey = null;
