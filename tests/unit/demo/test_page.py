@@ -271,7 +271,8 @@ def test_a_drawing_keeps_its_place_and_size_and_can_be_undone(page):
     drag(page, (x - 20, y), (x + 20, y))
     page.click("#undo")
     page.locator("#invitation").wait_for()
-    page.click("#draw")
+    page.click("#done")
+    assert page.locator("#undo").is_hidden()
 
 
 def test_everything_can_be_reached_with_the_tab_key(page):
@@ -377,7 +378,7 @@ def test_on_a_phone_a_choice_far_below_brings_the_image_and_both_verdicts_into_v
     page = open_page(**PHONE)
     for choice in ("#samples button:nth-child(3)", "[data-preset=flip]", "#draw"):
         page.locator(choice).tap()
-        for part in ("#stage", ".ptn .what", ".cnn .what"):
+        for part in ("#stage", ".ptn .what", ".cnn .what", *(("#undo", "#done") if choice == "#draw" else ())):
             box = page.locator(part).bounding_box()
             assert box["y"] >= 0, (choice, part)
             assert box["y"] + box["height"] <= PHONE["height"], (choice, part)

@@ -66,6 +66,7 @@ function wire() {
     });
   }
   byId("draw").addEventListener("click", () => setDrawing(!stage.drawing));
+  byId("done").addEventListener("click", () => setDrawing(false));
   byId("undo").addEventListener("click", () => stage.undo());
   byId("clear").addEventListener("click", () => stage.undo(true));
   byId("another").addEventListener("click", () => another());
@@ -309,8 +310,8 @@ function setDrawing(on) {
   stage.drawing = on;
   byId("stage").classList.toggle("drawing", on);
   byId("draw").setAttribute("aria-pressed", String(on));
-  byId("draw").textContent = on ? "Done" : "Draw";
-  byId("undo").hidden = byId("clear").hidden = !on;
+  byId("pen").hidden = !on;
+  byId("legend").hidden = on;
   if (on) stage.undo(true);
   else stage.show(state);
 }
