@@ -202,8 +202,10 @@ def test_the_opening_shows_different_verdicts_and_axe_finds_nothing(open_page, n
         assert top == f"verdict {kind}"
     assert page.evaluate("() => document.documentElement.scrollWidth") <= size["width"]
     page.add_script_tag(path=node_modules / "axe-core" / "axe.min.js")
-    found = page.evaluate("async () => (await axe.run()).violations")
-    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+    for step in ("h1", "summary", "[data-preset=edge]", "#draw"):
+        page.click(step)
+        found = page.evaluate("async () => (await axe.run()).violations")
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == [], step
 
 
 def test_the_opening_stands_still_without_motion_and_stops_at_a_touch(open_page):
@@ -378,7 +380,7 @@ def test_on_a_phone_a_choice_far_below_brings_the_image_and_both_verdicts_into_v
     page = open_page(**PHONE)
     for choice in ("#samples button:nth-child(3)", "[data-preset=flip]", "#draw"):
         page.locator(choice).tap()
-        for part in ("#stage", ".ptn .what", ".cnn .what", *(("#undo", "#done") if choice == "#draw" else ())):
+        for part in ("#stage", ".verdict.ptn", ".verdict.cnn", *(("#undo", "#done") if choice == "#draw" else ())):
             box = page.locator(part).bounding_box()
             assert box["y"] >= 0, (choice, part)
             assert box["y"] + box["height"] <= PHONE["height"], (choice, part)

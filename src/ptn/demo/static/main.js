@@ -94,7 +94,7 @@ function wire() {
   for (const part of document.querySelectorAll(".try, .controls")) {
     part.addEventListener("click", ({ target }) => {
       const narrow = matchMedia("(max-width: 860px)").matches; // the image is above the controls
-      if (narrow && target.closest("button:not(#test)")) byId("stage").scrollIntoView({ block: "nearest" });
+      if (target.closest(narrow ? "button:not(#test)" : "#draw")) byId("stage").scrollIntoView({ block: "nearest" });
     });
   }
   for (const kind of ["pointerdown", "keydown", "wheel"]) {
