@@ -73,7 +73,7 @@ def _weights_page() -> str:
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Insert the live page, convert formula blocks to MathML, hide the contents where the width is needed."""
-    if page.file.src_uri.startswith("results/"):
+    if page.file.src_uri.startswith(("results/", "performance")):
         page.meta["hide"] = ["toc"]
     elif page.is_homepage:
         page.meta["hide"] = ["navigation", "toc"]
@@ -99,6 +99,11 @@ def on_page_content(html: str, *, page: Page, files: Files, **_: Any) -> str:
 
     html = _PICTURE.sub(figure, html)
     return _FORMULA_IN_TEXT.sub(lambda match: convert(unescape(match[1])), html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Remove the attribute by which the theme requests facts from the host of the repository."""
+    return output.replace('data-md-component="source"', "")
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

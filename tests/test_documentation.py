@@ -9,6 +9,7 @@ A page is read from top to bottom. Comments above a block say how it is run:
     -->
 """
 
+import inspect
 import json
 import os
 import re
@@ -172,6 +173,19 @@ def test_every_public_name_has_its_place_in_the_api():
     names = re.findall(r"^::: ptn\.(?:\w+\.)*(\w+)$", text, re.MULTILINE)
     assert set(ptn.__all__) <= set(names)
     assert len(names) == len(set(names))
+
+
+PUBLIC = {name for name in ptn.__all__ if callable(getattr(ptn, name))}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC - {"InputError"}))
+def test_every_public_name_has_an_example_and_every_parameter_a_line(name):
+    value = getattr(ptn, name)
+    code = "".join(block.code for page, blocks in BLOCKS.items() if page.startswith("docs/api") for block in blocks)
+    assert re.search(rf"\b{name}\b", code), f"docs/api has no example of {name}"
+    text = "\n".join(filter(None, (inspect.getdoc(value), getattr(value, "__init__", value).__doc__)))
+    parameters = inspect.signature(value).parameters
+    assert [each for each in parameters if not re.search(rf"^ +{each}: ", text, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,12 @@ def write_page(results: Path, page: Path) -> list[Path]:
         figure = None
         if "curves" in report.details:
             kind = report.machine["kind"]
-            figure = page.parent / "images" / ("cost.png" if kind == "cpu" else f"cost.{kind}.png")
-            with paper():
-                draw_cost(report.details["curves"], figure, title=report.machine["device"])
-            written.append(figure)
+            name = "cost" if kind == "cpu" else f"cost.{kind}"
+            figure = page.parent / "images" / f"{name}.webp"
+            for path in (figure.with_suffix(".dark.webp"), figure):
+                with paper(dark=path != figure):
+                    draw_cost(report.details["curves"], path, title=report.machine["device"])
+                written.append(path)
         sections.append(render(report, figure))
     write_text(page, "\n".join(sections))
     return written

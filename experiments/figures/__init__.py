@@ -3,19 +3,20 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 from torch import Tensor
 
+from ptn.cli.train import NETWORKS, draw_networks
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import unpack_voxels
 from ptn.data.mnist import bundled_digits
 from ptn.data.voxelize import fill
 from ptn.demo.models import Pair, find_pairs, load_samples
 from ptn.errors import InputError, check_choice, optional_module
-from ptn.evaluation import match_classes
+from ptn.evaluation import evaluate, match_classes
 from ptn.figures import draw_log_polar, paper
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
@@ -107,9 +108,16 @@ def _origins(path: Path) -> None:
     svhn.draw_origins(model, f"{_title(model)} on {name.upper()}", digits, path)
 
 
+def _quickstart(path: Path) -> None:
+    test = _load("quickstart", "test")
+    networks: list[Any] = [load_model(f"{name}.quickstart") for name in reversed(NETWORKS)]
+    draw_networks([(_title(model), evaluate(model, test).error, model) for model in networks], test, path)
+
+
 # The format and the function of each figure.
 FIGURES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "logpolar": ("webp", lambda path: draw_log_polar(_digit(3), path)),
+    "quickstart": ("webp", _quickstart),
     "hero": ("webp", lambda path: hero.draw(_pair(), load_samples("digits").images[0] / 255, path)),
     "upright": ("webp", _upright),
     "orbit": ("webp", lambda path: responses.draw_orbit(_digit(4), path)),

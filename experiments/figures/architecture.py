@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, INK, ORANGE, mark_origin, save
+from ptn.figures import BLUE, GREEN, HEATMAP_CMAP, INK, PURPLE, mark_origin, save
 from ptn.geometry import origin_px
 from ptn.layers import ConvBlock, normalize_heatmap
 from ptn.models import PolarNetwork, count_parameters
@@ -64,7 +64,7 @@ def _draw_flow(axes: Any, model: PolarNetwork, image: Tensor) -> float:
     center = width * unit / 2
     _arrow(axes, (center, _LOWER + height * unit / 2 + 0.5), (center, _UPPER), (21, _UPPER))
     heading = f"origin predictor, {len(predictor)} blocks"
-    x = _blocks(axes, predictor, (22, _UPPER), unit, ORANGE, heading, 9.4)
+    x = _blocks(axes, predictor, (22, _UPPER), unit, PURPLE, heading, 9.4)
     _arrow(axes, (x, _UPPER), (x + 3.2, _UPPER))
 
     heatmap = normalize_heatmap(explanation.heatmaps[0])

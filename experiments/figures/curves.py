@@ -152,7 +152,7 @@ def _plot_cost(axes: Any, curve: Mapping[str, Any]) -> None:
 
     start = curve["start"]
     for index, (name, milliseconds) in enumerate(curve["ms"].items()):
-        style = {"marker": "os^D"[index], "color": (GREEN, VERMILION, SKY, PURPLE)[index], "label": name}
+        style = {"marker": "os^D"[index], "color": (PTN_COLOR, PURPLE, GREEN, ORANGE)[index], "label": name}
         axes.plot(curve["at"], milliseconds, markersize=4, linewidth=1.2 if index else 2, **style)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

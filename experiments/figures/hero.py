@@ -16,16 +16,19 @@ from ptn.geometry import Similarity, origin_px
 
 FRAMES, FRAMES_PER_SECOND = 150, 25
 TICKS = 72
+_LAST_FRAME_MS = 2000  # time to read the scores
 _SIZE = (10.0, 3.9)  # inches
 _DOTS_PER_INCH = 140
 _RADII = ((1.0, 0.08), (0.9, 0.08))  # outer radius and width of the strip of each network
+_RING_COLORS = ("#3d9fdb", "#f08a3c")  # of PTN and CNN on the dark disc, as on the page
 _HALF = 0.56  # half the side of the image in the ring
 
 
 def draw(pair: Pair, digit: Tensor, path: Path) -> None:
     """Writes the animation of `digit` (1, 28, 28) in [0, 1], read by `pair`, as a looping WebP."""
     first, *others = _render(pair, digit)
-    options = {"duration": 1000 // FRAMES_PER_SECOND, "loop": 0, "quality": 62, "method": 4, "minimize_size": True}
+    durations = [1000 // FRAMES_PER_SECOND] * (FRAMES - 1) + [_LAST_FRAME_MS]
+    options = {"duration": durations, "loop": 0, "quality": 62, "method": 4, "minimize_size": True}
     with atomic_path(path) as temporary:
         first.save(temporary, "WEBP", save_all=True, append_images=others, **options)
 
@@ -61,7 +64,6 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
         _draw_card(figure, 0.07, "Plain CNN", CNN_COLOR),
     ]
     recolor(figure)
-    colors = [card[0].get_color() for card in cards]
     for frame in range(FRAMES):
         picture.set_data(images[frame, 0].numpy())
         unrolled.set_data(explanation.polar_images[frame, 0].numpy())
@@ -73,18 +75,19 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
         angle = float(turns[frame])
         needle.set_data([0.8 * math.sin(angle)], [0.8 * math.cos(angle)])
         shown = min(TICKS, 1 + int(frame * TICKS / FRAMES))
-        for card, color, strip, labels, scores in zip(cards, colors, strips, ring, probabilities, strict=True):
+        networks = zip(cards, _RING_COLORS, strips, ring, probabilities, strict=True)
+        for card, color, strip, labels, scores in networks:
             assert labels is not None
             right = labels[:shown] == label
             for tick, correct in zip(strip, right.tolist(), strict=False):
                 tick.set_facecolor(color if correct else "#303842")
-            _, number, verdict, count = card
+            number, verdict, count = card
             predicted = int(scores[frame].argmax())
             number.set_text(str(predicted))
             verdict.set(
                 text="✓" if predicted == label else "✗", color="#00a070" if predicted == label else "#e5484d"
             )
-            count.set_text(f"right at\n{int(right.sum())} of {shown}\nangles")
+            count.set_text(f"{int(right.sum())} of {shown}")
         canvas.draw()
         yield Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
 
@@ -111,8 +114,8 @@ def _draw_stage(figure: Any, image: Tensor) -> tuple[list[list[Any]], Any, Any, 
     return strips, needle, picture, mark_origin(stage, 0, 0, size=12)
 
 
-def _draw_card(figure: Any, bottom: float, name: str, color: str) -> tuple[Any, Any, Any, Any]:
-    """Draws the frame of a verdict; returns its name, digit, mark and count."""
+def _draw_card(figure: Any, bottom: float, name: str, color: str) -> tuple[Any, Any, Any]:
+    """Draws the frame of a verdict; returns its digit, mark and count."""
     from matplotlib.patches import FancyBboxPatch
 
     axes = figure.add_axes((0.665, bottom, 0.325, 0.38))
@@ -123,8 +126,9 @@ def _draw_card(figure: Any, bottom: float, name: str, color: str) -> tuple[Any, 
     )
     box.set_linewidth(2.5)
     axes.add_patch(box)
-    title = axes.text(0.06, 0.8, name, fontsize=15, fontweight="bold", color=color, va="center")
-    number = axes.text(0.06, 0.42, "", fontsize=42, fontweight="bold", va="center")
-    verdict = axes.text(0.24, 0.4, "", fontsize=28, va="center")
-    count = axes.text(0.94, 0.4, "", fontsize=14, va="center", ha="right", linespacing=1.3)
-    return title, number, verdict, count
+    axes.text(0.06, 0.79, name, fontsize=18, fontweight="bold", color=color, va="center")
+    number = axes.text(0.06, 0.36, "", fontsize=46, fontweight="bold", va="center")
+    verdict = axes.text(0.25, 0.34, "", fontsize=30, va="center")
+    count = axes.text(0.47, 0.45, "", fontsize=22, fontweight="bold", va="center")
+    axes.text(0.47, 0.2, "angles right", fontsize=16, va="center")
+    return number, verdict, count

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ptn.figures import BLUE, GREEN, VERMILION, angle_axis, mark_origin, save
+from ptn.figures import GREEN, INK, PURPLE, angle_axis, mark_origin, save
 from ptn.geometry import PolarGrid, Similarity, measure_shift, polar_sample, similarity_warp, wrap_pad
 
 from .panels import label_rows, show, show_signed
@@ -153,7 +153,7 @@ def _draw_orbit(figure: Any, response: OrbitResponse) -> None:
     axes[0].set_ylabel("a filter,\nrotated by", fontsize=9)
     curves = axes["curves"]
     scale = response.responses[0].abs().max()
-    for index, (name, color) in enumerate(zip(names, (BLUE, VERMILION), strict=True)):
+    for index, (name, color) in enumerate(zip(names, (INK, PURPLE), strict=True)):
         show(axes[name], response.images[index])
         axes[name].spines[:].set(color=color, linewidth=2.5)
         axes[name].set_ylabel(name, fontsize=9)

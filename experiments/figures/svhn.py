@@ -11,7 +11,7 @@ from torch import Tensor
 from ptn.data import Dataset
 from ptn.data.dataset import subset
 from ptn.evaluation.classify import origin_offsets_px
-from ptn.figures import BLUE, GREEN, VERMILION, faint_grid, save
+from ptn.figures import GREEN, INK, PURPLE, faint_grid, save
 from ptn.models import PolarNetwork
 
 from .panels import draw_explanations, show
@@ -93,7 +93,7 @@ def _draw_distances(figure: Any, distance: Tensor, neighbor_count: Tensor) -> No
     """Draws the cumulative distribution of distances by the number of neighbors."""
     axes = figure.subplots()
     names = ("alone in its photograph", "one neighbor", "two neighbors")
-    for value, (name, color) in enumerate(zip(names, (BLUE, GREEN, VERMILION), strict=True)):
+    for value, (name, color) in enumerate(zip(names, (INK, GREEN, PURPLE), strict=True)):
         ordered = distance[neighbor_count == value].sort().values
         if not len(ordered):
             continue

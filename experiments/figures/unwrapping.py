@@ -1,13 +1,14 @@
 """Figures of the pages on unwrapping, registration and segmentation."""
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ptn.figures import ORIGIN_COLOR, SKY, VERMILION, save
+from ptn.figures import CNN_COLOR, GREEN, ORIGIN_COLOR, PTN_COLOR, PURPLE, save
 from ptn.geometry import PolarGrid, origin_px, polar_sample, register
 from ptn.models import PolarSegmenter
 
@@ -33,11 +34,11 @@ def _outline(axes: Any, grid: PolarGrid, size: tuple[int, int], origin: Tensor) 
     (x0, y0) = origin_px(origin, size)[0].tolist()
     x, y = grid.offsets_px(size, dtype=torch.float64)
     x, y = x + x0, y + y0
-    for column, color in ((0, SKY), (-1, VERMILION)):
+    for column, color in ((0, GREEN), (-1, PURPLE)):
         line_x, line_y = x[:, column].tolist(), y[:, column].tolist()
         if grid.wraps:
             line_x, line_y = [*line_x, line_x[0]], [*line_y, line_y[0]]
-        axes.plot(line_x, line_y, color=color, linewidth=1.6)
+        axes.plot(line_x, line_y, color=color, linewidth=2.2)
     axes.plot(x[0].tolist(), y[0].tolist(), color=ORIGIN_COLOR, linewidth=1.6)
     axes.set(xlim=(-0.5, size[1] - 0.5), ylim=(size[0] - 0.5, -0.5))
 
@@ -100,11 +101,17 @@ def draw_registration(path: Path) -> None:
     save(figure, path)
 
 
+@cache  # light and dark pages show the same networks
+def _segmenter(kind: str) -> nn.Module:
+    return segmentation.train(kind, 0, rotate=False)
+
+
 def draw_segmentation(path: Path) -> None:
     """Trains both networks of the example on upright coins, and draws their outlines on rotated test coins."""
     from matplotlib.figure import Figure
 
-    networks = {kind: segmentation.train(kind, 0, rotate=False) for kind in ("polar", "plain")}
+    networks = {kind: _segmenter(kind) for kind in ("polar", "plain")}
+    colors = {"polar": PTN_COLOR, "plain": CNN_COLOR}
     degrees = (0, 75, 150, 225, 300)
     coins, rotations = [2 * k + 1 for k in range(5)], torch.tensor(degrees).deg2rad()
     shifts = torch.tensor([[4.0, -6.0], [-8.0, 3.0], [6.0, 6.0], [-5.0, -7.0], [0.0, 8.0]])
@@ -116,8 +123,8 @@ def draw_segmentation(path: Path) -> None:
             logits = model(images)
         for index, panel in enumerate(row):
             show(panel, images[index], f"{degrees[index]}°" if kind == "polar" else "")
-            panel.contour(masks[index, 0].numpy(), [0.5], colors=[SKY], linewidths=1.2)
-            panel.contour(logits[index, 0].numpy(), [0.0], colors=[VERMILION], linewidths=1.6)
+            panel.contour(masks[index, 0].numpy(), [0.5], colors=["white"], linewidths=1.2)
+            panel.contour(logits[index, 0].numpy(), [0.0], colors=[colors[kind]], linewidths=1.8)
             if isinstance(model, PolarSegmenter):
                 origins = model.explain(images[index : index + 1]).origins
                 assert origins is not None

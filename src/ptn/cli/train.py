@@ -253,7 +253,11 @@ def quickstart(
     torch.set_num_threads(1)  # more are slower for networks this small where the cores are busy
     finished = _train(recipes, output / "runs")
     _print_errors(finished)
-    _draw(finished, test, output / "quickstart.png")
+    networks = [
+        (NETWORKS[record.model][0], record.test_error or 0.0, run.finished_model())
+        for run, record in reversed(finished)  # the polar network first
+    ]
+    draw_networks(networks, test, output / "quickstart.png")
     images, labels, _ = bundled_digits()
     draw_log_polar(images[labels == 3][0].float() / 255, output / "logpolar.png")
     weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
@@ -305,8 +309,12 @@ def _print_errors(finished: "list[tuple[Run, Record]]") -> None:
     print_table(title, ("network", "kind", *numbers), rows, right=numbers)
 
 
-def _draw(finished: "list[tuple[Run, Record]]", test: "Dataset", path: Path) -> None:
-    """Draws a digit of each class, and accuracies on test digits that stay inside the image at every angle."""
+def draw_networks(networks: "list[tuple[str, float, Any]]", test: "Dataset", path: Path) -> None:
+    """Draws a digit of each class, and accuracies on test digits that stay inside the image at every angle.
+
+    Args:
+        networks: title, test error in % and network, the polar one first.
+    """
     from ..data.dataset import subset
     from ..evaluation import ANGLES, accuracy_by_angle, scores
     from ..figures import QuickstartResult, draw_quickstart
@@ -315,12 +323,10 @@ def _draw(finished: "list[tuple[Run, Record]]", test: "Dataset", path: Path) -> 
     images, labels = test.images[firsts].float() / 255, test.labels[firsts].tolist()
     rotated = subset(test, stays_inside(test.images).nonzero()[:_ROTATED_DIGITS, 0])
     results = []
-    for run, record in reversed(finished):  # the polar network first
-        model = run.finished_model()
+    for title, error, model in networks:
         predictions, accuracies = scores(model, images).argmax(dim=1).tolist(), accuracy_by_angle(model, rotated)
-        title = NETWORKS[record.model][0]
-        results.append(QuickstartResult(title, record.test_error or 0.0, predictions, accuracies))
-    explanation = finished[-1][0].finished_model().explain(images)
+        results.append(QuickstartResult(title, error, predictions, accuracies))
+    explanation = networks[0][2].explain(images)
     note = f", on {len(rotated)} test digits that stay inside the image"
     draw_quickstart(path, images, labels, explanation, (results[0], results[1]), angles=ANGLES, note=note)
 

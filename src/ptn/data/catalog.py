@@ -55,6 +55,11 @@ def load_dataset(name: str, split: str, **options: Any) -> Dataset | VoxelDatase
     `list_datasets` has the names, splits and options. Generated and decoded data is cached.
 
     >>> load_dataset("sim2mnist", "test", clutter=0)  # doctest: +SKIP
+
+    Args:
+        name: as in `list_datasets`.
+        split: "train", "valid", "test" or a sum of them.
+        options: of the data set, as in `list_datasets`.
     """
     info = dataset_info(name)
     parts = split_names(split)

@@ -18,6 +18,8 @@ class Dataset:
     """One split of a data set. Can be passed to `torch.utils.data.DataLoader`.
 
     Args:
+        name: of the data set.
+        split: "train", "valid" or "test".
         images: uint8 (N, C, H, W).
         labels: int64 (N,).
         classes: names of the classes, in the order of the labels.

@@ -45,6 +45,8 @@ def load_folder(
     """Load a split ("train", "valid" or "test") of the images under `root`, all at one size.
 
     Args:
+        root: a folder with one folder per class, or with the folders "train" and "test" of such folders.
+        split: "train", "valid" or "test".
         image_size: height and width of the images, or one number for both.
         channels: 1 for gray, 3 for color; None for color if any image of any split has it.
         fit: "resize" changes the aspect ratio; "pad" keeps it and adds black borders.

@@ -15,7 +15,7 @@ from ..layers import normalize_heatmap
 from ..models.export import onnx_program, sample_images, trace
 from .inspect import classify, shown_channels
 from .models import STATIC, Pair, encode_sheet, load_samples
-from .server import sample_kinds, setup
+from .server import readme, sample_kinds, setup
 
 RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 
@@ -64,7 +64,9 @@ def write_page(pairs: Sequence[Pair], folder: Path, runtime: Path, *, documentat
     for kind in sample_kinds(pairs):
         with atomic_path(folder / f"{kind}.png") as temporary:
             temporary.write_bytes(encode_sheet(load_samples(kind)))
-    facts = setup(pairs) | {"runtime": True, "links": {"Documentation": documentation} if documentation else {}}
+    facts = setup(pairs) | {"runtime": True}
+    facts["links"] |= {"Documentation": documentation} if documentation else {}
+    write_text(folder / "readme.txt", readme())
     for number, (pair, model) in enumerate(zip(pairs, facts["models"], strict=True)):
         grid = pair.transformer.grid
         model["onnx"] = f"network-{number}.onnx"

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import Annotated, Any, Literal, TypeVar
 
 import torch
@@ -164,6 +165,7 @@ def make_app(pairs: Sequence[Pair]) -> Starlette:
     for kind in sample_kinds(pairs):
         contents[f"/{kind}.png"] = (encode_sheet(load_samples(kind)), _MEDIA_TYPES[".png"])
     contents["/setup.json"] = (_to_json(setup(pairs)), "application/json")
+    contents["/readme.txt"] = (readme().encode(), "text/plain")
     static = [
         Route(path, Response(content, media_type=media_type), methods=["GET"])
         for path, (content, media_type) in contents.items()
@@ -270,7 +272,15 @@ def setup(pairs: Sequence[Pair]) -> dict[str, Any]:
         for kind, (images, labels, source) in ((kind, load_samples(kind)) for kind in sample_kinds(pairs))
     }
     models = [pair.facts() | {"tested": has_samples(pair)} for pair in pairs]
-    return {"models": models, "samples": sheets, "ring": RING}
+    return {"models": models, "samples": sheets, "ring": RING, "links": {"README": "readme.txt"}}
+
+
+def readme() -> str:
+    """Returns the README from the metadata of the installed package."""
+    try:
+        return str(metadata("ptn").json["description"])
+    except PackageNotFoundError:
+        return "ptn: Polar Transformer Networks. The package is not installed; its README is in the source."
 
 
 def sample_kinds(pairs: Sequence[Pair]) -> list[SampleKind]:

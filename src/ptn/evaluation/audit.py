@@ -110,6 +110,7 @@ def audit(
             set, which includes labels.
         labels: class indices; without them only the consistency is measured.
         angles: in degrees.
+        scales: factors.
         shifts_px: in pixels, each along ±x and ±y; by default 0, 1, 1/16 and 1/8 of the shorter side.
         batch: images per forward pass.
         device: where to compute; by default the device of the model. The model is moved there.
@@ -280,7 +281,12 @@ follows the image; *unchanged*: logits, and maps after a spatial transformer.
 
 @checked
 def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
-    """Writes audit.json, audit.md and audit.png into `folder` and returns their paths."""
+    """Writes audit.json, audit.md and audit.png into `folder` and returns their paths.
+
+    Args:
+        audit: the result of `ptn.audit`.
+        folder: is created if it does not exist.
+    """
     from ..figures import draw_audit
 
     paths = [Path(folder) / f"audit.{suffix}" for suffix in ("json", "md", "png")]

@@ -137,6 +137,8 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
     """Returns the test error of a model, or of logits or probabilities (N, classes).
 
     Args:
+        model_or_scores: a model, or its logits or probabilities (N, classes) for the data set.
+        dataset: images and labels.
         options: for a model, those of `ptn.evaluation.scores`: batch, rotations and origins (test-time
             augmentation), device, precision, progress.
     """

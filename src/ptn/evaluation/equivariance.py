@@ -98,6 +98,7 @@ def equivariance_error(
     True
 
     Args:
+        layer_or_model: f.
         images: (N, C, H, W) or (N, C, X, Y, Z); only the inscribed disc is used.
         angles: rotations about the center, in degrees.
         scales: factors.

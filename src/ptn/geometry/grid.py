@@ -48,6 +48,11 @@ class PolarGrid:
     shifts the columns by W·ln s / ln(r_max/r_min). Both hold for full circles, the default.
 
     Args:
+        angles: number of rows.
+        radii: number of columns.
+        r_min_px: innermost radius in pixels.
+        r_max_px: outermost radius in pixels; see above for the defaults.
+        law: "log" or "linear".
         start: angle of the first row in radians.
         sweep: angle that the rows cover in radians, at most 2π, a full circle. Less is a sector: its rows do not
             wrap.
@@ -154,7 +159,12 @@ class PolarGrid:
     ) -> tuple[Tensor, Tensor]:
         """Return x and y of the points relative to the origin, in pixels, for an input image of `size` (h, w).
 
-        Each is (angles, radii), or (N, angles, radii) if the pose has tensors with N values.
+        Args:
+            size: (h, w) of the input image.
+            pose: phase, dilation and shape, see `polar_sample`.
+
+        Returns:
+            x and y, each (angles, radii), or (N, angles, radii) if the pose has tensors with N values.
         """
         radius = self.radius_at(torch.arange(self.radii, dtype=dtype, device=device), size)
         angle = torch.arange(self.angles, dtype=dtype, device=device) * (self.sweep / self.angles)

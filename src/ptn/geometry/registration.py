@@ -45,6 +45,10 @@ def register(moving: Tensor, fixed: Tensor) -> Registration:
     of the magnitude of the spectrum, which does not depend on the shift of the image; a phase correlation finds
     them, up to 180°. A phase correlation of the images finds the shift for both rotations, and the better one is
     refined by least squares. Images are compared as gray images of 128 × 128 pixels. There are no gradients.
+
+    Args:
+        moving: images (N, C, H, W) in [0, 1] to be moved.
+        fixed: images (N, C, H, W) to move them onto.
     """
     check_images(moving)
     check_images(fixed)

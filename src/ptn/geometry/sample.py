@@ -76,15 +76,21 @@ def polar_sample(
     the image, as in `grid_sample`.
 
     Args:
+        images: (N, C, H, W), floats.
+        origin: (N, 2), (x, y) in [-1, 1].
+        grid: angles, radii and radial law of the polar image.
         phase: angle of the first row in radians; a number or (N,). Equals rotating the image by `-phase` about its
             origin, without a second interpolation.
         dilation: factor on every radius; a number or (N,). Equals shrinking the image by `dilation` about its
             origin, without a second interpolation.
-        aspect, tilt, outer_px: replace those of the grid: tensors (N,), (N,) and (N, 2), or of one value. An
-            ellipse stays where it is if `phase` changes.
+        aspect: replaces that of the grid; a tensor (N,), or of one value. An ellipse stays where it is if `phase`
+            changes.
+        tilt: replaces that of the grid; a tensor (N,), or of one value.
+        outer_px: replaces that of the grid; a tensor (N, 2) or (2,).
         antialias: average the image over the area of each polar pixel, in samples at most one pixel apart, instead
             of reading one point. Otherwise detail at large radii is skipped if a polar pixel covers several pixels.
             The samples do not depend on tensors: they are those of the grid and of dilation 1.
+        mode: interpolation: "bilinear", "bicubic" or "nearest".
         padding_mode: values outside the image: "zeros", or the nearest pixel of the "border".
         backend: "torch", "triton", or "auto", the faster one (see `uses_triton`). On a GPU the gradient to the
             images is not deterministic; that to the origin is, with Triton.
@@ -128,6 +134,16 @@ def cylindrical_sample(
 
     The axis is parallel to z; all slices share one polar transform. `axis_xy` (N, 2), angles and options are those
     of `polar_sample` for an image whose rows are y and whose columns are x.
+
+    Args:
+        volumes: (N, C, X, Y, Z), floats.
+        axis_xy: (N, 2), (x, y) in [-1, 1].
+        grid: as in `polar_sample`.
+        phase: as in `polar_sample`.
+        dilation: as in `polar_sample`.
+        mode: as in `polar_sample`.
+        padding_mode: as in `polar_sample`.
+        backend: as in `polar_sample`.
     """
     check_images(volumes, "(N, C, X, Y, Z)")
     pose = GridPose(phase, dilation)
@@ -154,7 +170,14 @@ def polar_unsample(
     with the linear one; outside r_max and outside a sector it is `fill`.
 
     Args:
-        aspect, tilt, outer_px: as in `polar_sample`.
+        polar: (N, C, angles, radii).
+        origin: as in `polar_sample`.
+        grid: that of the polar image.
+        size: (H, W) of the image.
+        aspect: as in `polar_sample`.
+        tilt: as in `polar_sample`.
+        outer_px: as in `polar_sample`.
+        mode: as in `polar_sample`.
         fill: value outside the grid; None repeats the nearest row or column.
     """
     check_images(polar, "(N, C, angles, radii)")

@@ -103,6 +103,8 @@ def similarity_warp(
     image with rows y and columns x. A sample whose pose is not finite is NaN. Images may have any range of values.
 
     Args:
+        images: (N, C, H, W).
+        pose: the similarity, one for all images or one for each.
         size: (h, w) of the output, by default that of the input.
         mode: interpolation, as in `polar_sample`.
         padding_mode: values outside the image, as in `polar_sample`.
@@ -169,6 +171,10 @@ def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:
     The shift is (rows, columns) with fractions. Rows wrap and lie in (-angles/2, angles/2]; columns do not, and lie
     within half the radii. It maximises the correlation of the overlapping parts, Σab / √(Σa²·Σb²), refined by a
     parabola along each axis. Columns that a dilation moves in from below r_min or out beyond r_max do not count.
+
+    Args:
+        reference: (N, C, angles, radii).
+        moved: of the same shape.
     """
     check_images(reference, "(N, C, angles, radii)")
     check_images(moved, "(N, C, angles, radii)")

@@ -56,6 +56,13 @@ class WrapConv2d(_Wrapping, nn.Conv2d):
     (N, in, angles, radii) -> (N, out, angles', radii'). Equivariant to rolling the input by any number of rows that
     is a multiple of the angular stride, if the stride divides the number of angles. The size is kept at stride 1.
     The state dict and the options are those of `nn.Conv2d`, except for the padding, which is fixed.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: numbers along angle and radius, or one for both.
+        stride: along angle and radius, or one for both.
+        options: those of `nn.Conv2d`, such as `bias`.
     """
 
 
@@ -63,6 +70,13 @@ class WrapConv3d(_Wrapping, nn.Conv3d):
     """`WrapConv2d` over cylindrical images: circular along the angle, zero-padded along radius and z.
 
     (N, in, angles, radii, Z) -> (N, out, angles', radii', Z'). The state dict is that of `nn.Conv3d`.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: numbers along angle, radius and z, or one for all.
+        stride: along angle, radius and z, or one for all.
+        options: those of `nn.Conv3d`, such as `bias`.
     """
 
 

@@ -65,6 +65,7 @@ def heatmap_centroid(heatmap: Tensor, activation: HeatmapActivation = "softplus"
     """Returns the origin of a raw heatmap: (N, h, w) or (N, 1, h, w) -> (N, 2) in [-1, 1].
 
     Args:
+        heatmap: (N, h, w) or (N, 1, h, w), before the activation.
         activation: applied to the heatmap before the centroid: "linear", the identity, as in the paper; "softplus"
             makes weights positive, so that the centroid is well-conditioned.
     """

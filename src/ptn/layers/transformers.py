@@ -138,6 +138,13 @@ class CylindricalTransformer(nn.Module):
 
     A polar transformer over the z slices as channels, (N, C·Z, Y, X): all slices share one origin, the axis.
     Without a predictor the axis is at the centre. The options are those of `PolarTransformer`.
+
+    Args:
+        grid: angles and radii of the cylinder.
+        predictor: predicts the axis; None for the centre.
+        origin_jitter_px: in training, moves each axis by up to this many pixels along x and y.
+        mode: as in `polar_sample`.
+        padding_mode: as in `polar_sample`.
     """
 
     @checked

@@ -38,6 +38,8 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
     and `metadata`; a `.pt2` file has them in its extra file "metadata.json".
 
     Args:
+        model: A network of ptn, or another classifier module.
+        path: File to write; its suffix is the format.
         images: Images for the check; by default handwritten digits. Required for a module that
             is not a network of ptn.
         tolerance: Largest accepted difference between logits, relative to the largest logit if that exceeds 1.
@@ -179,6 +181,9 @@ class OnnxModel(nn.Module):
 
     Any file with one input of images and one output of logits can be used. A file with a fixed batch size is run on
     chunks of that size.
+
+    Args:
+        path: of the file.
 
     Attributes:
         classes: Names of the classes that `export` wrote, or None.

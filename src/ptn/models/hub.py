@@ -20,6 +20,7 @@ def save_pretrained(model: Model, folder: str | Path, *, repo_id: str | None = N
     """Write a model to a folder as model.safetensors, config.json and a model card; `load_model` reads it.
 
     Args:
+        model: A network of ptn, or an ensemble.
         folder: The folder, created if necessary. A README.md in it is not overwritten.
         repo_id: "user/name" in the model card; by default the name of the folder.
     """
@@ -40,6 +41,8 @@ def push_to_hub(model: Model, repo_id: str, *, private: bool | None = None, toke
     """Upload a model to "user/name" on the Hub and return the URL; `load_model(repo_id)` loads it.
 
     Args:
+        model: A network of ptn, or an ensemble.
+        repo_id: "user/name".
         private: Whether a new repository is private; None for the default of the Hub.
         token: By default the one that `hf auth login` stores.
     """

@@ -27,6 +27,9 @@ def for_inference(model: Model) -> "InferenceModel":
 
     Batch norms are folded into the preceding convolutions, which changes the logits by rounding only. On a CPU the
     convolutions use channels-last memory, and large batches are processed in chunks.
+
+    Args:
+        model: A trained network or an ensemble.
     """
     return InferenceModel(model)
 

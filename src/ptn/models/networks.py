@@ -251,6 +251,9 @@ class Ensemble(nn.Module):
     """Averages the softmax of independently trained networks.
 
     The logits are the logarithm of the mean probabilities, so that their softmax is the mean.
+
+    Args:
+        members: networks for the same images and classes.
     """
 
     config: ModelConfig

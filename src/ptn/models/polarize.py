@@ -93,17 +93,22 @@ def polarize(
     "timm:ARCHITECTURE".
 
     Args:
+        backbone: A convolutional network: images -> logits.
         image_size: Pixels, or (H, W).
+        in_chans: Number of channels of the images.
         angles: Rows of the polar image: a multiple of the stride s of the backbone along the angle, at least 2s. By
             default the height of the image rounded up to a multiple of 4s, so that rotations by 90° are exact.
         radii: Columns of the polar image, by default the width of the image.
-        r_min_px: As in `PolarGrid`, like `r_max_px` and `law`.
-        mode: As in `polar_sample`, like `padding_mode`.
+        r_min_px: As in `PolarGrid`.
+        r_max_px: As in `PolarGrid`.
+        law: As in `PolarGrid`.
+        mode: As in `polar_sample`.
+        padding_mode: As in `polar_sample`; "mean" samples normalized images, padded with zeros.
+        frame: "disc" adds a channel to the polar image (see `PolarTransformer`); the weights of the first
+            convolution for it start at zero.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         heatmap: "softplus", "linear" or, for objects among clutter, "evidence", for which the backbone must have
             an attribute `num_classes`.
-        frame: "disc" adds a channel to the polar image (see `PolarTransformer`); the weights of the first
-            convolution for it start at zero.
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """

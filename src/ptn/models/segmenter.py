@@ -30,12 +30,15 @@ class PolarSegmenter(PolarNetwork):
     Args:
         backbone: its output has the size of its input.
         image_size: pixels, or (H, W).
+        in_chans: number of channels of the images.
         grid: by default a grid of linear radii with as many angles and radii as the image has rows and columns, the
             angles rounded up to four strides of the backbone.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
+        heatmap: "softplus" or "linear", as in `heatmap_centroid`.
         origin_jitter_px: by default 2 for a learned origin.
-        mode: as in `polar_sample`, like `antialias`; logits are always interpolated bilinearly.
+        mode: as in `polar_sample`; logits are always interpolated bilinearly.
         padding_mode: as in `polarize`.
+        antialias: as in `polar_sample`.
     """
 
     transformer: PolarTransformer

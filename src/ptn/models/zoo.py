@@ -58,19 +58,31 @@ _OTHER_NAMES = {"img_size": "image_size", "in_channels": "in_chans"}
 
 @checked
 def list_models(pattern: str = "*") -> list[str]:
-    """Returns the names of the networks that match a pattern such as "ptn*"."""
+    """Returns the names of the networks that match a pattern such as "ptn*".
+
+    Args:
+        pattern: with "*" for any characters.
+    """
     return sorted(name for name in (*_BUILDERS, *_ENSEMBLES) if fnmatch(name, pattern))
 
 
 @checked
 def list_pretrained(pattern: str = "*") -> list[str]:
-    """Returns the names of the released weights, as "model.tag", that match a pattern."""
+    """Returns the names of the released weights, as "model.tag", that match a pattern.
+
+    Args:
+        pattern: with "*" for any characters.
+    """
     return sorted(path.stem for path in WEIGHTS.glob("*.safetensors") if fnmatch(path.stem, pattern))
 
 
 @checked
 def list_options(name: str) -> list[str]:
-    """Returns the names of the options of `create_model(name)` besides the sizes."""
+    """Returns the names of the options of `create_model(name)` besides the sizes.
+
+    Args:
+        name: of a network, as in `list_models`.
+    """
     builder = _builder(name.partition(".")[0])
     fixed = {"config", "backbone", "image_size", "in_chans"}
     if isinstance(builder, partial):
@@ -170,6 +182,8 @@ def save_weights(model: Model, path: str | Path, *, half: bool = False) -> None:
     """Write the weights, configuration, classes and metadata of a model as a safetensors file.
 
     Args:
+        model: A network of ptn.
+        path: File to write, `.safetensors`.
         half: Store floats as float16, except for tensors with values that float16 cannot represent.
     """
     texts, tensors = encode_metadata(model), model.state_dict()

@@ -77,6 +77,8 @@ def fit(
         lr: Peak learning rate of Adam with a cosine schedule; by default 0.01 for the networks of `list_models`
             for images, else 0.001.
         augment: Options of `AugmentSpec`, such as `{"rotation_deg": 180, "scale": (0.8, 1.2)}`.
+        seed: Seed of the order of the images and of their augmentation.
+        precision: "fp32", "tf32" or "bf16".
         device: Where to train; "auto" is the GPU if there is one.
         folder: Folder for checkpoints and the final weights. An interrupted call with the same arguments resumes.
         settings: Further settings of a `Recipe` by dotted key: `{"optimizer.weight_decay": 0.01}`.

@@ -101,6 +101,25 @@ class Recipe:
     default of the model. A run with the schedule "hold" may end before `epochs`: its learning rate starts to fall
     when the validation error has not improved for `patience` epochs (0: never; epochs near the error of chance do
     not count), or early enough to end after `max_seconds` of training.
+
+    Args:
+        name: of the recipe; records and folders contain it.
+        data: the training, validation and test data.
+        model: the network and its options.
+        optimizer: its kind, learning rate and weight decay.
+        schedule: of the learning rate.
+        augment: the random transforms of training images.
+        epochs: number of passes over the training images.
+        batch: number of images per step.
+        origin_jitter_px: largest random shift of origins in training; None for the default of the model.
+        dropout: probability of dropout.
+        label_smoothing: share of the label that is spread over all classes.
+        precision: "fp32", "tf32" or "bf16".
+        selection: "final" or "valid", see above.
+        patience: epochs without improvement before a run with the schedule "hold" ends; 0: never.
+        max_seconds: limit of the training time with the schedule "hold".
+        seed: of all random numbers of the run.
+        evaluations: the tests at the end, one record each.
     """
 
     name: str

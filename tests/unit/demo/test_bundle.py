@@ -45,10 +45,11 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         """Log nothing."""
 
 
-@pytest.fixture
-def address(tmp_path, node_modules, real_data):
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, node_modules, real_data):
     """The page with the first network, and the network of photographs, behind a plain file server."""
-    pairs = find_pairs()
+    pairs, tmp_path = find_pairs(), tmp_path_factory.mktemp("page")
+    (tmp_path / "outer.html").write_text('<hr style="margin: 2000px"><iframe src="index.html"></iframe>')
     photographs = next(pair for pair in pairs if pair.samples == "photographs")
     write_page([pairs[0], photographs], tmp_path, node_modules / "onnxruntime-web" / "dist")
     handler = functools.partial(QuietHandler, directory=tmp_path)
@@ -56,6 +57,18 @@ def address(tmp_path, node_modules, real_data):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+
+
+def test_in_a_frame_the_opening_waits_until_it_is_seen_and_nothing_is_cut_off(browser, address):
+    page = browser.new_page()
+    page.goto(f"{address}outer.html")
+    frame = page.frame_locator("iframe")
+    frame.locator(".ptn .score", has_text="of 72").wait_for(timeout=60_000)  # the ring, but no movement
+    assert frame.locator("#turn-value").inner_text() == "0°"
+    assert page.locator("iframe").bounding_box()["height"] > 800
+    frame.locator("#stage").scroll_into_view_if_needed()
+    frame.locator("#turn-value:not(:text-is('0°'))").wait_for()
+    page.close()
 
 
 def test_the_static_page_gives_the_predictions_of_the_server(browser, address):

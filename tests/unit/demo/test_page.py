@@ -116,7 +116,7 @@ def press(page, key, times):
 def test_rotating_a_drawn_digit_moves_the_marker_and_keeps_its_class(page):
     choose(page, "ptn_b.rotmnist")
     draw(page, (0.3, 0.25), (0.7, 0.25), (0.45, 0.8))
-    for turn in (90, -180, -90):
+    for turn in (90, 180, -90):
         before, _ = marker(page)
         after_reply(page, lambda: press(page, "Shift+ArrowRight", 18))
         assert page.inner_text("#turn-value") == f"{turn}°"
@@ -202,8 +202,10 @@ def test_the_opening_shows_different_verdicts_and_axe_finds_nothing(open_page, n
         assert top == f"verdict {kind}"
     assert page.evaluate("() => document.documentElement.scrollWidth") <= size["width"]
     page.add_script_tag(path=node_modules / "axe-core" / "axe.min.js")
-    found = page.evaluate("async () => (await axe.run()).violations")
-    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+    for step in ("h1", "summary", "[data-preset=edge]", "#draw"):
+        page.click(step)
+        found = page.evaluate("async () => (await axe.run()).violations")
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == [], step
 
 
 def test_the_opening_stands_still_without_motion_and_stops_at_a_touch(open_page):
@@ -248,7 +250,7 @@ def test_all_test_digits_are_tested_in_a_pose(page):
 def test_failures_are_explained(page):
     after_reply(page, lambda: page.click("[data-preset=six]"))
     page.locator("#note", has_text="rotated by 180°").wait_for()
-    assert page.inner_text("#turn-value") == "-180°"
+    assert page.inner_text("#turn-value") == "180°"
     for preset in ("flip", "edge"):
         after_reply(page, lambda preset=preset: page.click(f"[data-preset={preset}]"))
         assert page.locator("#note").is_visible()
@@ -271,7 +273,8 @@ def test_a_drawing_keeps_its_place_and_size_and_can_be_undone(page):
     drag(page, (x - 20, y), (x + 20, y))
     page.click("#undo")
     page.locator("#invitation").wait_for()
-    page.click("#draw")
+    page.click("#done")
+    assert page.locator("#undo").is_hidden()
 
 
 def test_everything_can_be_reached_with_the_tab_key(page):
@@ -280,7 +283,7 @@ def test_everything_can_be_reached_with_the_tab_key(page):
     for _ in range(45):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.role"))
-    expected = ["more", "stage", "unroll-again", "turn", "size", "draw", "open", "reset", "radio", "test", "truth"]
+    expected = ["more", "stage", "unroll-again", "reset", "turn", "size", "draw", "open", "radio", "test", "truth"]
     assert [name for name in reached if name in expected][: len(expected)] == expected
     page.locator("#samples [tabindex='0']").focus()
     after_reply(page, lambda: page.keyboard.press("ArrowRight"))
@@ -371,6 +374,16 @@ def test_refusals_and_a_stopped_server_give_a_message(browser, run_demo, untrain
     page.click("#reset")
     page.locator("#message", has_text="Is ptn demo still running?").wait_for()
     page.close()
+
+
+def test_on_a_phone_a_choice_far_below_brings_the_image_and_both_verdicts_into_view(open_page):
+    page = open_page(**PHONE)
+    for choice in ("#samples button:nth-child(3)", "[data-preset=flip]", "#draw"):
+        page.locator(choice).tap()
+        for part in ("#stage", ".verdict.ptn", ".verdict.cnn", *(("#undo", "#done") if choice == "#draw" else ())):
+            box = page.locator(part).bounding_box()
+            assert box["y"] >= 0, (choice, part)
+            assert box["y"] + box["height"] <= PHONE["height"], (choice, part)
 
 
 def test_targets_on_a_phone_are_large_and_two_fingers_rotate(open_page):

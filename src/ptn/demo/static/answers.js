@@ -71,7 +71,7 @@ export class Answers {
     this.boxes.forEach((box, index) => {
       const [number, words] = box.querySelector(".score").children;
       number.textContent = scores.length ? `${scores[index]} of ${count}` : "";
-      words.textContent = scores.length ? ` angles ${truth === null ? "the same" : "right"}` : "";
+      words.textContent = scores.length ? (truth === null ? " unchanged" : " angles right") : "";
     });
   }
 

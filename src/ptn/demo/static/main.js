@@ -26,6 +26,7 @@ let makeSource; // model -> source
 const state = { ...UPRIGHT, model: null, source: null, truth: null, clutter: null, pin: [0, 0] };
 let first = 0; // of the test images shown
 let spinning = null; // the animation in progress
+let touched = false; // the opening scene gives way to the visitor
 let resting = null; // timer of the live region
 let ringKey = null; // what the predictions in the ring belong to
 const latencies = [];
@@ -37,10 +38,22 @@ async function start() {
   ringAsker = new Latest(engine.ring);
   for (const [kind, sheet] of Object.entries(setup.samples)) sheets[kind] = await readSheet(`${kind}.png`, sheet);
   for (const [name, address] of Object.entries(setup.links ?? {})) byId("links").append(link(name, address));
+  if (frameElement) fitFrame();
   showRegimes();
   wire();
   setModel(setup.models[0]);
   await opening();
+}
+
+// In another page, the frame is as high as its content, and has the light or dark colours of that page.
+function fitFrame() {
+  new ResizeObserver(() => (frameElement.style.height = `${document.body.offsetHeight + 2}px`)).observe(document.body);
+  const recolour = () => {
+    const { colorScheme } = parent.getComputedStyle(frameElement);
+    document.documentElement.style.colorScheme = colorScheme === "normal" ? "" : colorScheme;
+  };
+  new MutationObserver(recolour).observe(parent.document.body, { attributes: true });
+  recolour();
 }
 
 function wire() {
@@ -53,18 +66,17 @@ function wire() {
     });
   }
   byId("draw").addEventListener("click", () => setDrawing(!stage.drawing));
+  byId("done").addEventListener("click", () => setDrawing(false));
   byId("undo").addEventListener("click", () => stage.undo());
   byId("clear").addEventListener("click", () => stage.undo(true));
-  byId("reset").addEventListener("click", () => move({ ...UPRIGHT, clutter: null }));
   byId("another").addEventListener("click", () => another());
   byId("test").addEventListener("click", test);
-  byId("truth").addEventListener("change", ({ target }) => {
-    state.truth = target.value === "" ? null : Number(target.value);
-    ringKey = null;
-    move({});
-  });
+  byId("truth").addEventListener("change", ({ target }) => setTruth(target.value === "" ? null : Number(target.value)));
   for (const button of document.querySelectorAll("[data-preset]")) {
-    button.addEventListener("click", () => presets[button.dataset.preset]());
+    button.addEventListener("click", () => {
+      if (state.source.label !== null) setTruth(inClasses(state.source.label));
+      presets[button.dataset.preset]();
+    });
   }
   byId("samples").addEventListener("keydown", rove);
   byId("open").addEventListener("click", () => byId("file").click());
@@ -79,7 +91,15 @@ function wire() {
       if (kind === "drop" && event.dataTransfer.files.length) open(event.dataTransfer.files[0]);
     });
   }
-  for (const kind of ["pointerdown", "keydown", "wheel"]) document.addEventListener(kind, () => stop(), { capture: true, passive: true });
+  for (const part of document.querySelectorAll(".try, .controls")) {
+    part.addEventListener("click", ({ target }) => {
+      const narrow = matchMedia("(max-width: 860px)").matches; // the image is above the controls
+      if (target.closest(narrow ? "button:not(#test)" : "#draw")) byId("stage").scrollIntoView({ block: "nearest" });
+    });
+  }
+  for (const kind of ["pointerdown", "keydown", "wheel"]) {
+    document.addEventListener(kind, () => { touched = true; stop(); }, { capture: true, passive: true });
+  }
 }
 
 // Networks: two regimes, and the others under "More".
@@ -112,6 +132,7 @@ function setModel(model) {
   byId("about").textContent = model.about;
   const thing = model.classes.every((name) => /^\d$/.test(name)) ? "digit" : "image";
   for (const word of document.querySelectorAll(".thing")) word.textContent = thing;
+  for (const part of document.querySelectorAll(".pair")) part.hidden = !model.plain_name;
   answers.prepare(model);
   byId("truth").replaceChildren(new Option("unknown", ""), ...model.classes.map((name, label) => new Option(name, label)));
   byId("test").hidden = !model.tested;
@@ -188,6 +209,7 @@ function pickLabel(label, pose) {
 
 const reach = () => Math.min(state.model.width, state.model.height);
 const presets = {
+  upright: () => move({ ...UPRIGHT, clutter: null }),
   rotate: () => animate((part) => ({ turn: state.from + 360 * part }), 5),
   shrink: () => animate((part) => ({ size: 1 - 0.5 * part, x: 0, y: 0 }), 1.5),
   move: () => animate((part) => ({ x: 0.2 * reach() * Math.sin(2 * Math.PI * part), y: 0.2 * reach() * (Math.cos(2 * Math.PI * part) - 1) }), 4),
@@ -195,14 +217,17 @@ const presets = {
     const trained = setup.models.find(({ key }) => key.includes("sim2mnist"));
     if (trained && trained !== state.model) setModel(trained);
     move({ ...UPRIGHT, turn: 120, size: 0.7, clutter: makeClutter(sheets.digits, state.model, 8, 7) });
+    note("These two networks were trained among clutter, on digits at every angle.");
   },
   six: () => {
+    state.clutter = null;
     pickLabel(9, { ...UPRIGHT, turn: 180 });
-    note("This is a 9, rotated by 180°. It is also a 6: a network that ignores rotation cannot tell them apart.");
+    setTruth(null);
+    note("A 9, rotated by 180°: most people read a 6. The polar network ignores rotation, so it gives one answer at every angle. Where orientation carries meaning, use a plain network.");
   },
   flip: () => {
     move({ ...UPRIGHT, turn: 180, clutter: null });
-    note("Upside down a 6 is a 9, and many a 7 or 4 looks like another digit. Networks trained on upright digits have never seen this one.");
+    if (state.model.about.includes("upright")) note("A network trained on upright digits has never seen this. For the polar network a half turn is a shift by half of the rows; the plain CNN misreads most digits.");
   },
   edge: () => {
     move({ ...UPRIGHT, x: 0.46 * reach(), clutter: null });
@@ -213,7 +238,7 @@ const presets = {
 // Moves by `poseAt(part)`, part from 0 to 1, for some seconds, until a touch or key.
 async function animate(poseAt, seconds) {
   setDrawing(false);
-  stop();
+  note(null);
   state.from = state.turn;
   if (state.source.blank) return;
   const mine = (spinning = {});
@@ -232,7 +257,8 @@ async function opening() {
   const shift = { x: 0.13 * reach(), y: -0.09 * reach() };
   move({ ...shift, turn: 0 });
   const predictions = await refreshRing();
-  if (!predictions) return;
+  await seen(byId("stage"));
+  if (!predictions || touched) return;
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
     move({ turn: 60 });
     return;
@@ -246,6 +272,13 @@ async function opening() {
   showRing(predictions, steps);
   sight.unroll.play();
 }
+
+// Resolves once most of an element is on the screen; in another page it may be far below.
+const seen = (node) => new Promise((resolve) => new IntersectionObserver(([entry], observer) => {
+  if (!entry.isIntersecting) return;
+  observer.disconnect();
+  resolve();
+}, { threshold: 0.6 }).observe(node));
 
 function stop() {
   if (spinning && ring.predictions) showRing(ring.predictions);
@@ -277,8 +310,8 @@ function setDrawing(on) {
   stage.drawing = on;
   byId("stage").classList.toggle("drawing", on);
   byId("draw").setAttribute("aria-pressed", String(on));
-  byId("draw").textContent = on ? "Done" : "Draw";
-  byId("undo").hidden = byId("clear").hidden = !on;
+  byId("pen").hidden = !on;
+  byId("legend").hidden = on;
   if (on) stage.undo(true);
   else stage.show(state);
 }
@@ -301,6 +334,13 @@ function setSource(make, pose = {}) {
   move({ turn, size, x, y });
 }
 
+function setTruth(label) {
+  state.truth = label;
+  byId("truth").value = label ?? "";
+  ringKey = null;
+  move({});
+}
+
 // Index of the class named like a digit's label, or null.
 function inClasses(label) {
   const index = label === null ? -1 : state.model.classes.indexOf(String(label));
@@ -315,7 +355,7 @@ function move(change) {
   }
   const { turn = state.turn, size = state.size, x = state.x, y = state.y, clutter = state.clutter } = change;
   const [reachX, reachY] = [0.6 * state.model.width, 0.6 * state.model.height];
-  state.turn = ((turn + 180) % 360 + 360) % 360 - 180;
+  state.turn = 180 - (((180 - turn) % 360) + 360) % 360;
   state.size = clamp(size, ...SIZES);
   state.x = clamp(x, -reachX, reachX);
   state.y = clamp(y, -reachY, reachY);
@@ -325,6 +365,7 @@ function move(change) {
   byId("size").value = state.size;
   byId("size-value").textContent = state.size.toFixed(2);
   byId("tested").textContent = "";
+  byId("meaning").textContent = state.truth === null ? "predicts the same as upright" : "is right";
   stage.show(state);
   if (keyOfRing() !== ringKey) {
     ringKey = null;
@@ -439,12 +480,13 @@ async function test() {
 
 function measure(sentAt) {
   requestAnimationFrame(() => setTimeout(() => {
+    const { dataset } = byId("latency");
+    dataset.count = Number(dataset.count ?? 0) + 1;
+    if (dataset.count === "1") return; // it loads the network
     latencies.push(performance.now() - sentAt);
     if (latencies.length > KEPT) latencies.shift();
     const median = [...latencies].sort((a, b) => a - b)[latencies.length >> 1];
     byId("latency").textContent = `Latency: ${median.toFixed(0)} ms (median)`;
-    byId("latency").dataset.median = median;
-    byId("latency").dataset.count = Number(byId("latency").dataset.count ?? 0) + 1;
   }));
 }
 
@@ -461,6 +503,7 @@ function say(message, about = "image") {
   byId("message").hidden = !message;
   byId("message").textContent = message ?? "";
   byId("message").dataset.about = about;
+  if (message && frameElement) byId("message").scrollIntoView({ block: "nearest" });
 }
 
 start().catch((error) => {

@@ -39,7 +39,7 @@ export class Sight {
     moveDot(this.polarPin, reply.polar_pin);
     const rows = reply.polar_image.height;
     const row = (reply.polar_pin[1] * rows - 0.5 + rows) % rows;
-    byId("dot-text").textContent = `your spoke: ${((360 * row) / rows).toFixed(0)}°, row ${row.toFixed(1)} of ${rows}`;
+    byId("dot-text").textContent = `the cut: ${((360 * row) / rows).toFixed(0)}°, row ${row.toFixed(1)} of ${rows}`;
     this.#showMaps(reply.features);
     for (const line of this.rows.flat()) place(line, { y1: 100 * reply.polar_pin[1], y2: 100 * reply.polar_pin[1] });
   }
