@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..config import check, check_options
 from ..errors import InputError, check_choice
-from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, similarity_warp
-from ..geometry.sample import interpolate
+from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, affine_warp, similarity_warp
 
 Range = tuple[float, float]
 UNCHANGED: Range = (1.0, 1.0)
@@ -152,20 +151,14 @@ def _warp(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
         return similarity_warp(images, pose, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
     if images.dim() != 4:
         raise InputError(f"augment.aspect is for images (N, C, H, W); got shape {tuple(images.shape)}")
-    direction, amount = noise[:, _WARP_NOISE:, None, None].unbind(dim=1)
+    direction, amount = noise[:, _WARP_NOISE:, None].unbind(dim=1)
     cos, sin = torch.cos(math.pi * direction), torch.sin(math.pi * direction)
-    across = _log_uniform((1.0, math.sqrt(spec.aspect)), amount)  # the inverse shrinks along and stretches across
-    # positions in the output, from its middle, and where they come from; no matrix products, which may be in TF32
-    out_y, out_x = (
-        torch.arange(n, dtype=noise.dtype, device=noise.device) - (n - 1) / 2 for n in size or images.shape[2:]
-    )
-    entries = pose.inverse().matrix().flatten(1)[:, :, None, None].unbind(dim=1)
-    x, y = (a * out_x + b * out_y[:, None] + shift for a, b, shift in (entries[:3], entries[3:]))
-    along = (1 / across - across) * (cos * x + sin * y)
-    x, y = across * x + along * cos, across * y + along * sin
-    height, width = images.shape[2:]
-    points = x + (width - 1) / 2, y + (height - 1) / 2
-    return interpolate(images, *points, mode=spec.mode, padding_mode=spec.padding_mode)
+    # the inverse of the stretch, k·I + (1/k - k)·d·dᵀ with the direction d, after the inverse of the pose
+    k = _log_uniform((1.0, math.sqrt(spec.aspect)), amount)
+    x, y = pose.inverse().matrix().unbind(dim=1)
+    along = (1 / k - k) * (cos * x + sin * y)
+    matrix = torch.stack((k * x + along * cos, k * y + along * sin), dim=1)
+    return affine_warp(images, matrix, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
 
 
 def _log_uniform(limits: Range, noise: Tensor) -> Tensor:

@@ -75,6 +75,7 @@ def compile_kernels(folder, *case):
         ([4, 1, 16, 16, 16], "plane", "bilinear", "border", "contiguous", "bfloat16", True),
         ([4, 1, 28, 28], "log", "bicubic", "zeros", "contiguous", "float32", False),
         ([4, 1, 28, 28], "plane", "bicubic", "zeros", "contiguous", "float32", True),
+        ([4, 1, 28, 28], "plane", "bicubic", "zeros", "contiguous", "float32", "matrix"),
         ([4, 1, 28, 28], "log", "bilinear", "zeros", "contiguous", "float32", "matrix"),
         ([4, 5, 28, 28], "linear", "bicubic", "border", "channels_last", "bfloat16", "matrix"),
     ],
