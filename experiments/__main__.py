@@ -1,5 +1,6 @@
-"""`python -m experiments`: train recipes, reproduce and report the tables, release weights."""
+"""`python -m experiments`: train recipes, search settings, reproduce and report the tables, release weights."""
 
+import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +14,13 @@ from ptn.cli.app import main
 from ptn.cli.options import DeviceOption, JsonOption, warn
 from ptn.config import override
 from ptn.device import choose_device
-from ptn.errors import InputError, check_choice
+from ptn.errors import InputError, check_choice, unknown_name
 from ptn.files import write_text
 from ptn.training.recipe import EvaluationSpec, Recipe
 from ptn.training.records import Record
 from ptn.training.session import with_seeds
 
-from . import bench, figures, release, segmentation
+from . import bench, figures, release, search, segmentation
 from .ensembles import add_ensembles
 from .markdown import refresh, render
 from .metrics import extra_metrics
@@ -82,8 +83,13 @@ def change(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 
 @app.command()
 def reproduce(
-    table: Annotated[str, typer.Argument(help=f"{', '.join(TABLES)}.")],
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE...", help=f"{', '.join(TABLES)}.", show_default=False)
+    ],
     forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = ",".join(FORMS),
+    recipes: Annotated[
+        str, typer.Option(help="Only these recipes, in this order: names with wildcards, rotmnist/ptn_?/modern*.")
+    ] = "*",
     seeds: Annotated[str, typer.Option(help="Seeds that every row must have.")] = "0-4",
     results: Annotated[Path, typer.Option(help="Folder of records.")] = RESULTS,
     output: cli.OutputOption = Path("runs"),
@@ -91,17 +97,21 @@ def reproduce(
     budget_seconds: cli.BudgetOption = None,
     at_once: cli.AtOnceOption = 16,
 ) -> None:
-    """Train the missing recipes and seeds of a table, evaluate its ensembles, and print it.
+    """Train the missing recipes and seeds of tables, evaluate their ensembles, and print them.
 
     If the budget ends before all runs are finished, the same command continues them.
     """
-    file = results / f"{find_table(table).results}.jsonl"
-    requested_forms, numbers = forms.split(","), cli.parse_seeds(seeds)
+    files = {find_table(table).results for table in tables}
+    if len(files) > 1:
+        raise InputError(f"the records of {', '.join(tables)} are in several files: reproduce them one by one")
+    file = results / f"{files.pop()}.jsonl"
+    requested_forms, numbers, patterns = forms.split(","), cli.parse_seeds(seeds), recipes.split(",")
     for form in requested_forms:
         check_choice("form", form, FORMS)
-    recipes = [find_recipe(name) for name in recipe_names() if form_of(name) in requested_forms]
-    missing = missing_runs(table, load_records(results), recipes, numbers)
-    print(f"{table}: {len(missing)} runs are missing")
+    names = [name for pattern in patterns for name in _matching(pattern) if form_of(name) in requested_forms]
+    chosen = [find_recipe(name) for name in dict.fromkeys(names)]
+    missing = missing_runs(tables, load_records(results), chosen, numbers)
+    print(f"{', '.join(tables)}: {len(missing)} runs are missing")
     code = 0
     if missing:
         code = cli.run_session(
@@ -115,11 +125,18 @@ def reproduce(
             extra_metrics=extra_metrics,
             how_to_continue="the same command continues",
         )
-    chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in requested_forms]
-    missing_ensembles = missing_runs(table, load_records(results), chosen, numbers)
+    averages = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in requested_forms]
+    missing_ensembles = missing_runs(tables, load_records(results), averages, numbers)
     add_ensembles(missing_ensembles, runs=output, results=file, device=choose_device(device))
-    print(render(build_tables(load_records(results), [table])), end="")
+    print(render(build_tables(load_records(results), tables)), end="")
     raise typer.Exit(code)
+
+
+def _matching(pattern: str) -> list[str]:
+    names = fnmatch.filter(recipe_names(), pattern)
+    if not names:
+        raise unknown_name("recipe", pattern, recipe_names())
+    return names
 
 
 @app.command()
@@ -166,7 +183,7 @@ def _update_pages(pages: Sequence[Path], records: Sequence[Record]) -> None:
         print(page)
 
 
-for command in (figures.figures, bench.bench, release.release, segmentation.segmentation):
+for command in (figures.figures, bench.bench, release.release, search.search, segmentation.segmentation):
     app.command()(command)
 
 if __name__ == "__main__":

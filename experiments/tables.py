@@ -104,10 +104,10 @@ def to_json(tables: Iterable[Table]) -> list[dict[str, Any]]:
 
 
 def missing_runs(
-    table: str, records: Iterable[Record], recipes: Iterable[Trained], seeds: Sequence[int]
+    tables: Iterable[str], records: Iterable[Record], recipes: Iterable[Trained], seeds: Sequence[int]
 ) -> list[tuple[Trained, int]]:
-    """Returns the recipes and seeds that lack a finished record, not outdated, for a row of `table`."""
-    rows = find_table(table).rows
+    """Returns the recipes and seeds that lack a finished record, not outdated, for a row of `tables`."""
+    rows = {id for table in tables for id in find_table(table).rows}
     finished = {
         (record.recipe, record.id, record.seed)
         for record in records

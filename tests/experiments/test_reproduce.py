@@ -65,6 +65,14 @@ def test_missing_runs_are_trained_and_ensembles_evaluated(experiments, tiny, tmp
     assert len(read_records(path)) == len(members)
 
 
+def test_chosen_recipes_of_several_tables_are_trained(experiments, tiny, tmp_path):
+    arguments = ("rotmnist", "ablation", "--seeds", "0", "--recipes", "rotmnist/ccnn*", *tiny)
+    outcome = experiments("reproduce", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert "rotmnist, ablation: 1 runs are missing" in outcome.out
+    assert {record.recipe for record in read_records(tmp_path / "results" / "rotmnist.jsonl")} == {CCNN}
+
+
 def test_an_ensemble_averages_the_scores_of_its_members(experiments, tiny, tmp_path):
     trained = experiments("train", PTN, "--seeds", "1", "-o", tmp_path / "runs", "--device", "cpu")
     assert trained.code == 0, trained.err
@@ -89,7 +97,9 @@ def test_an_ensemble_averages_the_scores_of_its_members(experiments, tiny, tmp_p
     ("arguments", "word"),
     [
         (["rotmist"], "did you mean 'rotmnist'"),
+        (["rotmnist", "svhn"], "one by one"),
         (["rotmnist", "--forms", "modren"], "did you mean 'modern'"),
+        (["rotmnist", "--recipes", "rotmnist/ptn_x*"], "recipe"),
         (["rotmnist", "--seeds", "x"], "--seeds"),
     ],
 )

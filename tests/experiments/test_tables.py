@@ -115,11 +115,11 @@ def test_missing_runs_are_those_without_a_finished_record(make_record):
         *(make_record(spec.id, seed=2, status="failed") for spec in modern.evaluations),
         *(make_record(spec.id, recipe=paper.name) for spec in paper.evaluations),
     ]
-    missing = missing_runs("rotmnist", records, [modern, paper, svhn], range(3))
+    missing = missing_runs(["rotmnist"], records, [modern, paper, svhn], range(3))
     assert missing == [(modern, 1), (modern, 2), (paper, 1), (paper, 2)]
-    assert missing_runs("ablation", records, [modern, paper, svhn], [0]) == []
+    assert missing_runs(["ablation"], records, [modern, paper, svhn], [0]) == []
     outdated = [make_record(spec.id, config_sha256="another") for spec in modern.evaluations]
-    assert missing_runs("rotmnist", outdated, [modern], [0]) == [(modern, 0)]
+    assert missing_runs(["rotmnist"], outdated, [modern], [0]) == [(modern, 0)]
 
 
 def test_the_records_of_the_repository_fill_every_row():

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ..config import check, check_options
 from ..errors import InputError, check_choice
-from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, similarity_warp
+from ..geometry import MODES, PADDING_MODES, Mode, PaddingMode, Similarity, affine_warp, similarity_warp
 
 Range = tuple[float, float]
 UNCHANGED: Range = (1.0, 1.0)
 
 _WARP_NOISE = 4
+_ASPECT_NOISE = 2
 _SHAPE_NOISE = 3
 _COLOR_NOISE = 6
 _GRAY = 0.5
@@ -31,6 +32,8 @@ class AugmentSpec:
     - `stretch`: scale images along x alone, log-uniform in this range, by cubic convolution.
     - `z_scale`, `z_shift_px`: scale volumes along z, log-uniform in this range, and shift them along z, uniform up
       to ± this value.
+    - `aspect`: stretch images along a random direction and shrink them across it by the same factor, so that areas
+      stay. The ratio of both is log-uniform from 1 to this value. One interpolation with what follows.
     - `rotation_deg`, `scale`, `shift_px`: rotate (volumes about z) by up to ± `rotation_deg`, scale log-uniform in
       the range `scale`, shift along x and y by up to ± `shift_px`. `mode` and `padding_mode` are those of
       `similarity_warp`; `crop_px` is the side of the central crop of the result.
@@ -43,6 +46,7 @@ class AugmentSpec:
     rotation_deg: float = 0.0
     scale: Range = UNCHANGED
     shift_px: float = 0.0
+    aspect: float = 1.0
     mirror: bool = False
     stretch: Range = UNCHANGED
     z_scale: Range = UNCHANGED
@@ -69,6 +73,7 @@ class AugmentSpec:
             check(
                 f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= largest, f"from 0 to {largest}"
             )
+        check("augment.aspect", self.aspect, 1 <= self.aspect <= 100, "from 1 to 100")
         for name in ("brightness", "contrast", "saturation", "invert"):
             check(f"augment.{name}", getattr(self, name), 0 <= getattr(self, name) <= 1, "from 0 to 1")
         check("augment.jitter", self.jitter, 0 <= self.jitter < 1, "at least 0 and less than 1")
@@ -83,7 +88,7 @@ class AugmentSpec:
 
 def noise_per_image(shape: Sequence[int], spec: AugmentSpec) -> int:
     """Number of uniform random numbers that `augment` consumes for one image of `shape` (C, ...)."""
-    count = _WARP_NOISE + _SHAPE_NOISE * _changes_shape(spec) + _COLOR_NOISE * _changes_color(spec)
+    count = _warp_noise(spec) + _SHAPE_NOISE * _changes_shape(spec) + _COLOR_NOISE * _changes_color(spec)
     return count + (math.prod(shape[1:]) if spec.jitter else 0)
 
 
@@ -96,17 +101,15 @@ def augment(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
     """
     color_noise = _COLOR_NOISE * _changes_color(spec)
     geometry, color = noise.split((noise.shape[1] - color_noise, color_noise), dim=1)
+    warp, shape = geometry[:, : _warp_noise(spec)], geometry[:, _warp_noise(spec) :]
     if _changes_shape(spec):
-        images = _change_shape(images, geometry[:, _WARP_NOISE:], spec)
-    rotation, scale, x, y = geometry[:, :_WARP_NOISE].unbind(dim=1)
-    pose = Similarity(
-        rotation=(2 * rotation - 1) * math.radians(spec.rotation_deg),
-        scale=_log_uniform(spec.scale, scale),
-        shift_px=torch.stack((2 * x - 1, 2 * y - 1), dim=1) * spec.shift_px,
-    )
-    size = None if spec.crop_px is None else (spec.crop_px, spec.crop_px)
-    images = similarity_warp(images, pose, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
+        images = _change_shape(images, shape, spec)
+    images = _warp(images, warp, spec)
     return _change_color(images, color, spec) if color_noise else images
+
+
+def _warp_noise(spec: AugmentSpec) -> int:
+    return _WARP_NOISE + _ASPECT_NOISE * (spec.aspect != 1)
 
 
 def _changes_shape(spec: AugmentSpec) -> bool:
@@ -138,6 +141,29 @@ def _change_shape(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
         shift_px = (2 * shift - 1) * spec.z_shift_px
         images = _resample_last(images, _log_uniform(spec.z_scale, scale), shift_px, _linear)
     return images
+
+
+def _warp(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
+    """Apply `aspect`, `rotation_deg`, `scale` and `shift_px` with one interpolation."""
+    rotation, scale, x, y = noise[:, :_WARP_NOISE].unbind(dim=1)
+    pose = Similarity(
+        rotation=(2 * rotation - 1) * math.radians(spec.rotation_deg),
+        scale=_log_uniform(spec.scale, scale),
+        shift_px=torch.stack((2 * x - 1, 2 * y - 1), dim=1) * spec.shift_px,
+    )
+    size = None if spec.crop_px is None else (spec.crop_px, spec.crop_px)
+    if spec.aspect == 1:
+        return similarity_warp(images, pose, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
+    if images.dim() != 4:
+        raise InputError(f"augment.aspect is for images (N, C, H, W); got shape {tuple(images.shape)}")
+    direction, amount = noise[:, _WARP_NOISE:, None].unbind(dim=1)
+    cos, sin = torch.cos(math.pi * direction), torch.sin(math.pi * direction)
+    # the inverse of the stretch, k·I + (1/k - k)·d·dᵀ with the direction d, after the inverse of the pose
+    k = _log_uniform((1.0, math.sqrt(spec.aspect)), amount)
+    x, y = pose.inverse().matrix().unbind(dim=1)
+    along = (1 / k - k) * (cos * x + sin * y)
+    matrix = torch.stack((k * x + along * cos, k * y + along * sin), dim=1)
+    return affine_warp(images, matrix, size=size, mode=spec.mode, padding_mode=spec.padding_mode)
 
 
 def _log_uniform(limits: Range, noise: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from .sample import (
     polar_sample,
     polar_unsample,
 )
-from .similarity import Similarity, measure_shift, similarity_warp
+from .similarity import Similarity, affine_warp, measure_shift, similarity_warp
 from .wrap import wrap_angle, wrap_pad
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "PolarGrid",
     "Registration",
     "Similarity",
+    "affine_warp",
     "check_grid",
     "check_images",
     "check_options",

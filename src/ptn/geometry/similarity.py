@@ -147,6 +147,41 @@ def similarity_warp(
     return warped.unflatten(1, (images.shape[1], -1)).permute(0, 1, 4, 3, 2) if volumes else warped
 
 
+def affine_warp(
+    images: Tensor,
+    matrix: Tensor,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: Mode = "bilinear",
+    padding_mode: PaddingMode = "zeros",
+    backend: Backend = "auto",
+) -> Tensor:
+    """Return each image at the points `matrix`·(p, 1) of the pixels p of the output: (N, C, H, W) -> (N, C, h, w).
+
+    Positions are (x, y) in pixels from the middle. `matrix` (N, 2, 3) is the inverse of the map that moves the
+    image, such as `pose.inverse().matrix()`. Differentiable in both; options are those of `similarity_warp`.
+    """
+    check_images(images)
+    check_options(mode, padding_mode)
+    if matrix.shape[1:] != (2, 3):
+        raise InputError(f"matrix must have shape {(len(images), 2, 3)}; got {tuple(matrix.shape)}")
+    matrix = matrix.to(coordinate_dtype(images))
+    height, width = images.shape[2:]
+    rows, columns = size or (height, width)
+    if uses_triton(backend, images, (rows, columns), 0):
+        from . import triton_ops
+
+        plane = triton_ops.Points("plane", rows, columns, 0.0, 0.0, mode, padding_mode)
+        return triton_ops.sample(images, matrix.new_zeros(len(images), 2), None, None, matrix.flatten(1), *plane)
+    x = torch.arange(columns, dtype=matrix.dtype, device=images.device) - (columns - 1) / 2
+    y = torch.arange(rows, dtype=matrix.dtype, device=images.device)[:, None] - (rows - 1) / 2
+    # no matrix product, which may be in TF32
+    a, b, c, d, e, f = matrix.flatten(1)[:, :, None, None].unbind(dim=1)
+    u, v = a * x + b * y + c, d * x + e * y + f
+    points = u + (width - 1) / 2, v + (height - 1) / 2
+    return nan_where_not_finite(interpolate(images, *points, mode=mode, padding_mode=padding_mode), matrix)
+
+
 def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *shape: int) -> Tensor:
     """Return `value`, one for all or one for each of `images`, as a tensor (N, *shape)."""
     count, dtype, device = images.shape[0], coordinate_dtype(images), images.device

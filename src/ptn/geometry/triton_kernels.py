@@ -13,7 +13,8 @@ The point of (row, column) is center + size·(u, v):
       in [-1, 1], and the size is `scale`. With a `matrix` of two rows and three columns, (u, v) is
       radius(column)·matrix·(cos angle(row), sin angle(row), 1): ellipses, and circles with different centres;
     - "plane": (u, v) is (column, row) relative to the middle of the output shifted by `position` pixels, rotated
-      back; the center is the middle of the image and the size is 1 / `scale`.
+      back; the center is the middle of the image and the size is 1 / `scale`. With a `matrix`, (u, v) is
+      matrix·(column, row, 1) of these.
 """
 
 from typing import Any, NamedTuple
@@ -247,9 +248,12 @@ def pose_gradient_kernel(
                             sum_scale += g * (d_x * u + d_y * v)
                             sum_rotation += g * (d_y * u - d_x * v)
                         if NUMBERS == 8:
-                            cos, sin = _direction(row, shape)
                             column = first + _columns(tile, TILE_COLUMNS, TILE_INNER)
-                            g *= _radius(column.to(tl.float32), shape, LAW)
+                            if LAW == "plane":
+                                cos, sin = _column_offset(column, pose, COLUMNS), _row_offset(row, shape, pose)
+                            else:
+                                cos, sin = _direction(row, shape)
+                                g *= _radius(column.to(tl.float32), shape, LAW)
                             sum_x_cos += g * d_x * cos
                             sum_x_sin += g * d_x * sin
                             sum_x_one += g * d_x
@@ -262,7 +266,11 @@ def pose_gradient_kernel(
     total_y = tl.sum(sum_y)
     if LAW == "plane":
         tl.store(sums, pose.size * (pose.sin * total_y - pose.cos * total_x))
-        tl.store(sums + 1, -pose.size * (pose.sin * total_x + pose.cos * total_y))
+        if NUMBERS == 8:
+            matrix += 6 * sample
+            tl.store(sums + 1, -(_entry(matrix, 1, pose) * total_x + _entry(matrix, 4, pose) * total_y))
+        else:
+            tl.store(sums + 1, -pose.size * (pose.sin * total_x + pose.cos * total_y))
     else:
         tl.store(sums, total_x * (shape.width * 0.5))
         tl.store(sums + 1, total_y * (shape.height * 0.5))
@@ -372,6 +380,9 @@ def _pose(position, rotation, scale, matrix, strides, sample, shape, LAW: tl.con
         cos = tl.cos(angle)
         sin = tl.sin(angle)
     if LAW == "plane":
+        if matrix is not None:  # its first column
+            cos = tl.where(finite, tl.load(matrix + 6 * sample), 0.0)
+            sin = tl.where(finite, -tl.load(matrix + 6 * sample + 3), 0.0)
         center_x = (shape.width - 1) * 0.5
         center_y = (shape.height - 1) * 0.5
     else:
@@ -384,7 +395,11 @@ def _pose(position, rotation, scale, matrix, strides, sample, shape, LAW: tl.con
 def _row_terms(row, shape, pose, matrix, sample, LAW: tl.constexpr):
     """Terms common to the points of a row: their direction, or their part of (u, v)."""
     if LAW == "plane":
-        offset = row.to(tl.float32) - (shape.rows - 1) * 0.5 - pose.shift_y
+        offset = _row_offset(row, shape, pose)
+        if matrix is not None:
+            matrix += 6 * sample
+            u = _entry(matrix, 1, pose) * offset + _entry(matrix, 2, pose)
+            return u, _entry(matrix, 4, pose) * offset + _entry(matrix, 5, pose)
         return pose.sin * offset, pose.cos * offset
     else:
         cos, sin = _direction(row, shape)
@@ -394,6 +409,16 @@ def _row_terms(row, shape, pose, matrix, sample, LAW: tl.constexpr):
             v = _entry(matrix, 3, pose) * cos + _entry(matrix, 4, pose) * sin + _entry(matrix, 5, pose)
             return u, v
         return cos * pose.cos - sin * pose.sin, sin * pose.cos + cos * pose.sin
+
+
+@triton.jit
+def _row_offset(row, shape, pose):
+    return row.to(tl.float32) - (shape.rows - 1) * 0.5 - pose.shift_y
+
+
+@triton.jit
+def _column_offset(column, pose, COLUMNS: tl.constexpr):
+    return column.to(tl.float32) - (COLUMNS - 1) * 0.5 - pose.shift_x
 
 
 @triton.jit
@@ -421,7 +446,7 @@ def _direction(row, shape):
 def _point(row_u, row_v, column, shape, pose, COLUMNS: tl.constexpr, LAW: tl.constexpr):
     """(x, y) in pixels of the image, and (u, v)."""
     if LAW == "plane":
-        offset = column.to(tl.float32) - (COLUMNS - 1) * 0.5 - pose.shift_x
+        offset = _column_offset(column, pose, COLUMNS)
         u = row_u + pose.cos * offset
         v = row_v - pose.sin * offset
     else:

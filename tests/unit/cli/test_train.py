@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ptn import load_model
 from ptn.data import catalog, load_dataset
 from ptn.data.dataset import subset
 from ptn.errors import InputError
@@ -63,6 +64,17 @@ def test_a_data_set_is_trained_evaluated_and_recorded(ptn_cli, tmp_path, monkeyp
     assert outcome.out.splitlines()[-4:-1] == ["weights:", *map(str, files)]
     evaluated = ptn_cli("evaluate", files[0].parent, "--json").json
     assert evaluated["error"] == pytest.approx(records[0].test_error, abs=1e-4)
+
+
+def test_options_of_the_network_and_of_augmentation_are_settings(ptn_cli, pictures, tmp_path):
+    frame = ("--set", "model.options.frame=disc", "--set", "model.options.mode=bicubic")
+    size = ("--model", "ptn_s", "--image-size", 20, "--epochs", 1, "--set", "augment.aspect=1.5")
+    trained = ptn_cli("train", "--folder", pictures, *size, *frame, "-o", tmp_path / "runs")
+    assert trained.code == 0, trained.err
+    model = load_model(weights_in(tmp_path / "runs"))
+    assert (model.transformer.frame, model.transformer.mode) == ("disc", "bicubic")
+    refused = ptn_cli("train", "--folder", pictures, *size, "--set", "model.options.frame=square", "-o", tmp_path)
+    assert (refused.code, "disc" in refused.err) == (2, True)
 
 
 @pytest.mark.usefixtures("timm")

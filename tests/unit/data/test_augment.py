@@ -9,6 +9,7 @@ from ptn import InputError, Similarity, similarity_warp
 from ptn.data.augment import AugmentSpec, augment
 
 GEOMETRY = ("rotation", "scale", "x", "y")
+ASPECT = (*GEOMETRY, "direction", "amount")
 SHAPE = (*GEOMETRY, "flip", "stretch", "z")
 COLOR = (*GEOMETRY, "brightness", "contrast", "saturation", "invert", "cut_x", "cut_y")
 
@@ -74,6 +75,53 @@ def test_images_are_stretched_along_x_as_by_bicubic_interpolation():
     assert torch.allclose(out[..., 1:-1], wide[..., 7:17], atol=1e-5)
 
 
+def moments(images):
+    """Sum, mean (x, y) and covariance (xx, xy, yy) of each image as a distribution, in pixels from the middle."""
+    rows, columns = (torch.arange(n) - (n - 1) / 2 for n in images.shape[-2:])
+    points = torch.stack((columns.expand(len(rows), -1), rows[:, None].expand(-1, len(columns)))).flatten(1)
+    weights = images.flatten(1) / images.sum(dim=(1, 2, 3))[:, None]
+    mean = weights @ points.T
+    x, y = (points - mean[:, :, None]).unbind(dim=1)
+    return (
+        images.sum(dim=(1, 2, 3)),
+        mean,
+        torch.stack([(weights * p).sum(1) for p in (x * x, x * y, y * y)], dim=1),
+    )
+
+
+def test_aspect_stretches_along_a_direction_and_keeps_the_area():
+    span = torch.arange(64.0) - 31.5
+    images = torch.exp(-(span**2 + span[:, None] ** 2) / (2 * 4.0**2)).expand(3, 1, 64, 64)
+    # a rotation by a quarter after a stretch by 1.5 along 0°, 45° and 120°; the last by its root, and shifted
+    noise = neutral(ASPECT, 3, rotation=1.0, direction=[0, 0.25, 2 / 3], amount=[1, 1, 0.5], x=[0.5, 0.5, 1.0])
+    out = augment(images, noise, AugmentSpec(rotation_deg=90, shift_px=5, aspect=2.25, mode="bicubic"))
+    total, mean, covariance = moments(out)
+    assert torch.allclose(total, images.sum(dim=(1, 2, 3)), rtol=1e-3)
+    assert torch.allclose(mean, torch.tensor([[0, 0], [0, 0], [5.0, 0]]), atol=1e-2)
+    for angle, ratio, terms in zip((90, 135, 210), (2.25, 2.25, 1.5), covariance, strict=True):
+        cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        xx, xy, yy = (
+            ratio * cos**2 + sin**2 / ratio,
+            (ratio - 1 / ratio) * cos * sin,
+            ratio * sin**2 + cos**2 / ratio,
+        )
+        assert torch.allclose(terms, 16 * torch.tensor([xx, xy, yy]), rtol=0.01, atol=0.02)
+
+
+def test_an_aspect_of_one_is_the_plain_warp_also_compiled():
+    images, options = (
+        torch.rand(2, 1, 9, 9),
+        {"rotation_deg": 180, "scale": (0.5, 2.0), "shift_px": 3, "crop_px": 7},
+    )
+    noise = torch.rand(2, len(ASPECT))
+    noise[:, ASPECT.index("amount")] = 0
+    spec = AugmentSpec(**options, aspect=2.0, mode="bicubic")
+    plain = augment(images, noise[:, : len(GEOMETRY)], AugmentSpec(**options, mode="bicubic"))
+    assert torch.allclose(augment(images, noise, spec), plain, atol=1e-5)
+    compiled = torch.compile(augment, backend="aot_eager", fullgraph=True, dynamic=False)
+    assert torch.allclose(compiled(images, noise, spec), plain, atol=1e-5)
+
+
 def test_jitter_drops_its_share_of_voxels_in_all_channels():
     volumes = torch.ones(2, 2, 16, 16, 16)
     dropped = torch.rand(2, 16**3)
@@ -116,6 +164,7 @@ def test_a_square_is_cut_out_of_all_channels_and_may_cross_the_border():
     ("options", "shape", "names"),
     [
         ({"stretch": (0.8, 1.25)}, (1, 1, 8, 8, 8), SHAPE),
+        ({"aspect": 1.5}, (1, 1, 8, 8, 8), ASPECT),
         ({"z_shift_px": 1.0}, (1, 1, 8, 8), SHAPE),
         ({"invert": 0.5}, (1, 1, 8, 8, 8), COLOR),
     ],
@@ -128,7 +177,7 @@ def test_options_for_images_and_for_volumes_are_not_mixed(options, shape, names)
 @pytest.mark.parametrize(
     "options",
     [
-        *({"scale": (2.0, 1.0)}, {"stretch": (0.0, 1.0)}, {"contrast": 1.5}, {"mode": "x"}),
+        *({"scale": (2.0, 1.0)}, {"aspect": 0.8}, {"stretch": (0.0, 1.0)}, {"contrast": 1.5}, {"mode": "x"}),
         *({"crop_px": 0}, {"cutout_px": -1}, {"jitter": 1.0}),
     ],
 )

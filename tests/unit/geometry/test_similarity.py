@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptn import InputError, PolarGrid, Similarity, polar_sample, similarity_warp
-from ptn.geometry import measure_shift
+from ptn.geometry import affine_warp, measure_shift
 
 MODES = ["nearest", "bilinear", "bicubic"]
 numbers = st.floats(-3, 3)
@@ -144,3 +144,16 @@ def test_columns_that_enter_do_not_bias_the_measured_shift():
     reference = torch.rand(1, 1, 8, 40)
     moved = torch.cat((torch.ones(1, 1, 8, 6), reference[..., :-6]), dim=-1)
     assert measure_shift(reference, moved)[0].tolist() == pytest.approx([0, 6], abs=0.2)
+
+
+def test_an_affine_warp_by_the_inverse_of_a_pose_is_its_similarity_warp():
+    images = torch.rand(2, 3, 9, 12)
+    pose = Similarity(torch.tensor([0.4, -2.0]), torch.tensor([1.3, 0.6]), torch.tensor([[0.3, -1.7], [2.2, 0.9]]))
+    matrix, options = pose.inverse().matrix(), {"size": (7, 8), "mode": "bicubic"}
+    assert torch.allclose(
+        affine_warp(images, matrix, **options), similarity_warp(images, pose, **options), atol=1e-5
+    )
+    matrix[1, 0, 2] = math.nan
+    assert affine_warp(images, matrix).isnan().flatten(1).all(dim=1).tolist() == [False, True]
+    with pytest.raises(InputError, match="shape"):
+        affine_warp(images, matrix[:, :, :2])

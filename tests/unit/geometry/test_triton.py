@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ptn import InputError, PolarGrid, Similarity, cylindrical_sample, polar_sample, similarity_warp
+from ptn.geometry import affine_warp
 from ptn.geometry import sample as module
 from ptn.geometry.grid import GridPose
 
@@ -81,6 +82,18 @@ def test_similarity_warps_have_the_values_and_gradients_of_float64(kernels_agree
 
     rotation, scale = torch.tensor([0.4, -2.0]), torch.tensor([1.3, -0.6])
     kernels_agree(warp, torch.rand(2, 1, 9, 11), rotation, scale, torch.tensor([[0.3, -1.7], [2.2, 0.9]]))
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border"])
+@pytest.mark.parametrize("mode", MODES)
+def test_affine_warps_have_the_values_and_gradients_of_float64(kernels_agree, mode, padding_mode):
+    matrix = torch.tensor(
+        [[[0.91, -0.43, 0.317], [0.64, 1.23, -1.718]], [[-0.53, 0.11, 2.237], [0.21, 0.74, 0.923]]]
+    )
+    options = {"size": (6, 8), "mode": mode, "padding_mode": padding_mode}
+    kernels_agree(
+        lambda i, m, backend: affine_warp(i, m, **options, backend=backend), torch.rand(2, 3, 9, 11), matrix
+    )
 
 
 @pytest.mark.parametrize(("angles", "radii"), [(1, 9), (5, 16), (33, 1), (33, 9)])

@@ -18,7 +18,7 @@ from ptn import (
     polar_sample,
     similarity_warp,
 )
-from ptn.geometry import disc_frame
+from ptn.geometry import disc_frame, sample
 from ptn.layers import ConvBlock
 
 GRID = PolarGrid(8, 8)
@@ -136,13 +136,22 @@ def test_the_spatial_transformer_undoes_a_pose():
     assert (restored - image).abs().max() < 0.02
 
 
-def test_the_frame_is_one_more_channel_that_quarter_turns_roll():
-    images, origin = torch.rand(2, 3, 20, 20), torch.tensor([[0.1, 0.2], [-0.6, 0.5]])
-    layer = PolarTransformer(GRID, frame="disc")
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_the_frame_is_one_more_channel_that_quarter_turns_roll(mode):
+    images, origin = torch.rand(2, 3, 20, 20).double(), torch.tensor([[0.1, 0.2], [-0.6, 0.5]]).double()
+    layer = PolarTransformer(GRID, frame="disc", mode=mode)
     samples = layer(images, origin)
-    assert torch.equal(samples[:, :3], polar_sample(images, origin, GRID))
+    assert torch.equal(samples[:, :3], polar_sample(images, origin, GRID, mode=mode))
     turned = layer(images.rot90(-1, (2, 3)), torch.stack((-origin[:, 1], origin[:, 0]), dim=1))
-    assert torch.allclose(turned, samples.roll(2, dims=2), atol=1e-5)
+    assert torch.allclose(turned, samples.roll(2, dims=2), rtol=0, atol=1e-13)
+
+
+def test_many_images_have_the_frames_of_each(monkeypatch):
+    monkeypatch.setattr(sample, "_CHUNK_BYTES", 2**12)  # so that threads sample them
+    images, origin = torch.rand(40, 1, 12, 12), torch.rand(40, 2) - 0.5
+    layer = PolarTransformer(GRID, frame="disc", mode="bicubic")
+    each = [layer(image[None], point[None]) for image, point in zip(images, origin, strict=True)]
+    assert torch.allclose(layer(images, origin), torch.cat(each), atol=1e-6)
 
 
 def test_the_frame_is_a_soft_disc_around_the_middle_of_the_image():

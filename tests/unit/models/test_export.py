@@ -123,7 +123,10 @@ def test_any_classifier_can_be_exported_with_images(tmp_path):
     ("name", "options"),
     [
         *((name, {}) for name in ("stn_s", "ptn_cnn_b", "cylindrical")),
-        *(("ptn_s", options) for options in ({"mode": "bicubic"}, {"origin_turns": 4}, {"heatmap": "evidence"})),
+        *(
+            ("ptn_s", options)
+            for options in ({"mode": "bicubic", "frame": "disc"}, {"origin_turns": 4}, {"heatmap": "evidence"})
+        ),
     ],
 )
 def test_every_kind_of_network_can_be_exported(name, options, tmp_path, trained_like):

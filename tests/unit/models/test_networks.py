@@ -219,3 +219,11 @@ def test_a_frame_is_read_by_the_classifier_and_is_not_normalized(name, tmp_path)
     assert torch.equal(polar[:, 3:], disc_frame(out.origins, model.transformer.grid, (20, 20)))
     ptn.save_weights(model, tmp_path / "model.safetensors")
     assert torch.equal(ptn.load_model(tmp_path / "model.safetensors")(images), model(images))
+
+
+def test_with_a_frame_quarter_turns_leave_the_logits():
+    model = ptn.create_model("ptn_s", image_size=20, frame="disc", mode="bicubic", origin_turns=4, angles=24)
+    torch.nn.init.normal_(model.transformer.predictor.head.weight, 0, 0.5)
+    model.double().eval()
+    images = torch.rand(3, 1, 20, 20, dtype=torch.float64)
+    assert torch.allclose(model(images.rot90(1, (2, 3))), model(images), atol=1e-9)

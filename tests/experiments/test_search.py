@@ -1,0 +1,58 @@
+"""`python -m experiments search`: candidates are trained and compared on spare digits."""
+
+import pytest
+import torch
+
+from experiments.search import make_candidate
+from ptn.data import Dataset
+from ptn.training import read_records
+
+RECIPE = "rotmnist/pcnn_s/modern"
+
+
+@pytest.fixture
+def splits(monkeypatch):
+    """Replaces rotated MNIST by random images; returns the names of the splits that are loaded."""
+    loaded = []
+
+    def load(split, **options):
+        loaded.append(split)
+        generator = torch.Generator().manual_seed(len(split))
+        images = torch.randint(0, 256, (20, 1, 28, 28), dtype=torch.uint8, generator=generator)
+        return Dataset("rotmnist", split, images, torch.arange(20) % 10, tuple("0123456789"))
+
+    monkeypatch.setattr("ptn.training.session.load_dataset", lambda name, split, **options: load(split, **options))
+    return loaded
+
+
+def test_candidates_are_compared_on_spare_digits_only(experiments, splits, tmp_path):
+    small = "epochs=1 batch=10 precision=fp32"
+    candidates = (f"{RECIPE} {small}", f"{RECIPE} {small} model.options.radii=20")
+    outcome = experiments("search", *candidates, "--seeds", "0-1", "-o", tmp_path, "--device", "cpu")
+    assert outcome.code == 0, outcome.err
+    assert set(splits) == {"train+valid", "spare"}
+    records = read_records(tmp_path / "records.jsonl")
+    assert sorted((record.seed, record.rotations) for record in records) == sorted(
+        [(0, 1), (0, 8), (1, 1), (1, 8)] * 2
+    )
+    assert {record.id for record in records} == {None}
+    table = outcome.out[outcome.out.index("Spare digits") :]
+    assert table.count(small) == 2
+
+
+def test_a_candidate_cannot_choose_test_digits():
+    assert make_candidate(f"{RECIPE} data.test=test").data.test == "spare"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["sim2mnist/ptn_b/modern"], "spare"),
+        ([f"{RECIPE} epochs=1 epochz=2"], "epochs"),
+        ([f"{RECIPE} epochs"], "epochs"),
+    ],
+)
+def test_invalid_arguments_are_errors_of_one_line(experiments, tmp_path, arguments, word):
+    outcome = experiments("search", *arguments, "-o", tmp_path / "runs", "--device", "cpu")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert word in outcome.err
