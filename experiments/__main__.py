@@ -23,6 +23,7 @@ from . import bench, figures, release, segmentation
 from .ensembles import add_ensembles
 from .markdown import refresh, render
 from .metrics import extra_metrics
+from .peers import build_network
 from .published import TABLES, find_table, row_title
 from .recipes import FORMS, ensembles, find_recipe, form_of, recipe_names
 from .tables import RESULTS, build_tables, load_records, missing_runs, to_json
@@ -70,6 +71,7 @@ def train(
         budget_seconds=budget_seconds,
         at_once=at_once,
         extra_metrics=extra_metrics,
+        build_network=build_network,
     )
     raise typer.Exit(code)
 
@@ -84,6 +86,7 @@ def change(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 def reproduce(
     table: Annotated[str, typer.Argument(help=f"{', '.join(TABLES)}.")],
     forms: Annotated[str, typer.Option(help="paper, modern, or both.")] = ",".join(FORMS),
+    only: Annotated[str, typer.Option(help="Recipes whose names contain one of these, such as ptn_b,hnet.")] = "",
     seeds: Annotated[str, typer.Option(help="Seeds that every row must have.")] = "0-4",
     results: Annotated[Path, typer.Option(help="Folder of records.")] = RESULTS,
     output: cli.OutputOption = Path("runs"),
@@ -99,7 +102,8 @@ def reproduce(
     requested_forms, numbers = forms.split(","), cli.parse_seeds(seeds)
     for form in requested_forms:
         check_choice("form", form, FORMS)
-    recipes = [find_recipe(name) for name in recipe_names() if form_of(name) in requested_forms]
+    names = [name for name in recipe_names() if any(part in name for part in only.split(","))]
+    recipes = [find_recipe(name) for name in names if form_of(name) in requested_forms]
     missing = missing_runs(table, load_records(results), recipes, numbers)
     print(f"{table}: {len(missing)} runs are missing")
     code = 0
@@ -113,6 +117,7 @@ def reproduce(
             budget_seconds=budget_seconds,
             at_once=at_once,
             extra_metrics=extra_metrics,
+            build_network=build_network,
             how_to_continue="the same command continues",
         )
     chosen = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in requested_forms]
@@ -126,7 +131,9 @@ def reproduce(
 def report(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE", help=f"{', '.join(TABLES)}; by default all.", show_default=False),
+        typer.Argument(
+            metavar="TABLE", help=f"{', '.join(TABLES)}; by default those with records.", show_default=False
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of records (*.jsonl), or one file.")] = RESULTS,
     as_json: JsonOption = False,

@@ -9,6 +9,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ptn import Similarity, similarity_warp
+from ptn.layers import ChannelDropout, RandomLayer
+
+
+class Dropout(RandomLayer):
+    """Dropout of single values of maps (N, C, size, size), with the random numbers of the training step."""
+
+    def __init__(self, channels: int, size: int, rate: float) -> None:
+        super().__init__(channels * size**2)
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        kept = self.uniform(len(x), x.device) >= self.rate
+        return x * (kept / (1 - self.rate)).to(x.dtype).view_as(x)
 
 
 class Z2CNN(nn.Sequential):
@@ -16,12 +31,10 @@ class Z2CNN(nn.Sequential):
 
     def __init__(self, dropout: float = 0.3) -> None:
         layers: list[nn.Module] = []
-        for index, channels in enumerate((1, 20, 20, 20, 20, 20)):
+        sizes = (26, 0, 10, 8, 6, 4)
+        for channels, size in zip((1, 20, 20, 20, 20, 20), sizes, strict=True):
             layers += [nn.Conv2d(channels, 20, 3), nn.BatchNorm2d(20), nn.ReLU()]
-            if index == 1:
-                layers.append(nn.MaxPool2d(2))
-            else:
-                layers.append(nn.Dropout(dropout))
+            layers.append(Dropout(20, size, dropout) if size else nn.MaxPool2d(2))
         super().__init__(*layers, nn.Conv2d(20, 10, 4), nn.AdaptiveMaxPool2d(1), nn.Flatten())
 
 
@@ -72,7 +85,7 @@ class TIPooling(nn.Module):
         for before, after in pairwise((1, 40, 80, 160)):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(160 * 4 * 4, 5120), nn.ReLU())
-        self.head = nn.Sequential(nn.Dropout(0.5), nn.Linear(5120, 10))
+        self.head = nn.Sequential(ChannelDropout(5120, 0.5), nn.Linear(5120, 10))
 
     def forward(self, x: Tensor) -> Tensor:
         count = len(x)
@@ -86,10 +99,11 @@ class HarmonicConv(nn.Module):
     """Harmonic convolution (Worrall et al. 2017): complex maps of orders 0 and 1, (N, orders, 2, in, H, W).
 
     Filters have the rotation orders -1, 0 and 1: a radial profile on `rings`, resampled to pixels by Gaussians,
-    times exp(i(mφ + phase)).
+    times exp(i(mφ + phase)). Gradients of phases are multiplied by `phase_gain`.
     """
 
     orders = 2
+    phase_gain = 7.8
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int = 5, rings: int = 4, *, phase: bool = True):
         super().__init__()
@@ -106,7 +120,8 @@ class HarmonicConv(nn.Module):
         filters = torch.einsum("mroi,mrhwc->mcoihw", self.profile, basis)
         if self.phase is None:
             return filters
-        cos, sin = (f(self.phase)[..., None, None] for f in (torch.cos, torch.sin))
+        phase = self.phase_gain * self.phase - (self.phase_gain - 1) * self.phase.detach()
+        cos, sin = (f(phase)[..., None, None] for f in (torch.cos, torch.sin))
         real, imaginary = filters.unbind(dim=1)
         return torch.stack((cos * real - sin * imaginary, sin * real + cos * imaginary), dim=1)
 

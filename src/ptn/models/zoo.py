@@ -166,10 +166,11 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
 
 
 @checked
-def save_weights(model: Model, path: str | Path, *, half: bool = False) -> None:
+def save_weights(model: nn.Module, path: str | Path, *, half: bool = False) -> None:
     """Write the weights, configuration, classes and metadata of a model as a safetensors file.
 
     Args:
+        model: Of `create_model`, or a module with its attributes config, classes and metadata.
         half: Store floats as float16, except for tensors with values that float16 cannot represent.
     """
     texts, tensors = encode_metadata(model), model.state_dict()
@@ -208,12 +209,13 @@ def config_of(model: nn.Module) -> ModelConfig:
     return config
 
 
-def encode_metadata(model: Model) -> dict[str, str]:
+def encode_metadata(model: Any) -> dict[str, str]:
     """Returns configuration, classes and metadata of a model as strings; other values are encoded as JSON."""
-    values: dict[str, Any] = {**model.metadata, "config": asdict(config_of(model))}
+    config = config_of(model)
+    values: dict[str, Any] = {**model.metadata, "config": asdict(config)}
     if model.classes is not None:
         values["classes"] = list(model.classes)
-        _check_classes(values["classes"], model.config)
+        _check_classes(values["classes"], config)
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 

@@ -67,6 +67,8 @@ class Session:
         fused: See `Run`.
         results: A second file that records are appended to.
         extra_metrics: Returns further metrics of a trained model for the record of an evaluation.
+        build_network: Returns the network of a recipe, initialized by its seed, for a training set; a `Network`, or
+            another module with its attributes input_shape, config, classes and metadata.
         reporter: Prints the progress; by default to standard output.
     """
 
@@ -80,6 +82,7 @@ class Session:
     fused: bool | None = None
     results: Path | None = None
     extra_metrics: ExtraMetrics | None = None
+    build_network: Callable[[Recipe, AnyDataset], Any] = build_model
     parallel: Parallel = field(default_factory=Parallel)
     reporter: PlainReporter = field(default_factory=make_reporter)
 
@@ -95,8 +98,8 @@ class Session:
 
         A finished run is not trained again.
         """
-        if len({recipe.precision for recipe in recipes}) > 1:  # TF32 is a global setting
-            raise InputError("recipes of different precision cannot be trained in one session")
+        if len({recipe.precision == "fp32" for recipe in recipes}) > 1:  # TF32 is a global setting
+            raise InputError("recipes with and without TF32 (fp32) cannot be trained in one session")
         if len({(recipe.name, recipe.seed) for recipe in recipes}) < len(recipes):
             raise InputError("two recipes have the same name and seed")
         with ExitStack() as locks:
@@ -112,7 +115,7 @@ class Session:
         distinct = {recipe.sha256: recipe for recipe in waiting}
         if self.fresh or len(distinct) > 1:  # errors come before runs are deleted, or hours spent on the first
             for recipe in distinct.values():
-                self._check(recipe, build_model(recipe, self._load(recipe, recipe.data.train)))
+                self._check(recipe, self._build(recipe))
         for path in self._record_files():
             check_appendable(path)
         if self.parallel.leads:
@@ -140,6 +143,9 @@ class Session:
         if key not in self.splits:
             self.splits[key] = load_split(recipe.data, split)
         return self.splits[key]
+
+    def _build(self, recipe: Recipe) -> Any:
+        return self.build_network(recipe, self._load(recipe, recipe.data.train))
 
     def _records(self, recipe: Recipe) -> list[Record]:
         """Returns the records of a finished run; none if their writing was interrupted."""
@@ -211,6 +217,7 @@ class Session:
             RunData(self._load(recipe, recipe.data.train), self._load(recipe, valid) if valid else None),
             self.device,
             self._folder(recipe),
+            network=self._build(recipe),
             parallel=self.parallel,
             fused=self.fused,
             checkpoint_every=self.checkpoint_every,
