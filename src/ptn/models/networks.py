@@ -308,6 +308,7 @@ def polar_network(
     mode: Mode = "bilinear",
     padding_mode: Padding = "zeros",
     frame: Frame | None = None,
+    antialias: bool = False,
     heatmap: Heatmap = "softplus",
     origin_turns: int = 1,
     origin_jitter_px: float | None = None,
@@ -321,7 +322,7 @@ def polar_network(
         angles: By default the height of the image, with stack L twice the height.
         radii: By default the width of the image.
         padding_mode: Values outside the image; "mean" is that of the original code of the paper.
-        frame: "disc" shows the classifier where the image ends; see `PolarTransformer`.
+        frame: "disc" shows the classifier where the image ends; see `PolarTransformer`, also for `antialias`.
         heatmap: "softplus" or, as in the paper, "linear" (see `OriginPredictor`); "evidence" finds objects among
             clutter (see `EvidencePredictor`).
         origin_jitter_px: By default 2 for a learned origin.
@@ -351,6 +352,7 @@ def polar_network(
         mode=mode,
         padding_mode="zeros" if padding_mode == "mean" else padding_mode,
         frame=frame,
+        antialias=antialias,
     )
     rows, inputs = angles if upright else None, channels + (frame is not None)
     classifier = make_classifier(
