@@ -47,9 +47,7 @@ class E2CNN(nn.Module):
                 layers.append(Restriction(_restricted(order)[1]))
                 source = "restricted field"
             layers.append(FieldNorm(before, size))
-            if index == len(fields) - 1:
-                layers.append(nn.MaxPool3d((size, 1, 1)))
-            layers.append(nn.Flatten(1, 2))
+            layers.append(FieldMax() if index == len(fields) - 1 else nn.Flatten(1, 2))
             if index in (1, 3):
                 layers.append(nn.MaxPool2d(2))
             layers.append(nn.ELU(inplace=True))
@@ -115,6 +113,13 @@ class FieldNorm(nn.BatchNorm3d):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.unflatten(1, (-1, self.size)))
+
+
+class FieldMax(nn.Module):
+    """Maximum over each field: (N, fields, size, H, W) -> (N, fields, H, W)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.max(dim=2).values
 
 
 class _Penalty(torch.autograd.Function):

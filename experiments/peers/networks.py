@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -214,13 +215,14 @@ class RICConv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[-2:]
-        points = _ric_points(height, width).to(x.device, x.dtype)
+        points = _ric_points(height, width, x.device).to(x.dtype)
         samples = F.grid_sample(x, points.expand(len(x), -1, -1, -1), align_corners=False)
         samples = samples.unflatten(2, (9, height)).flatten(1, 2)  # (N, in·9, H, W)
         return F.conv2d(samples, self.weight.flatten(1)[..., None, None], self.bias)
 
 
-def _ric_points(height: int, width: int) -> Tensor:
+@cache  # a copy to a GPU cannot be captured in a CUDA graph
+def _ric_points(height: int, width: int, device: torch.device) -> Tensor:
     """Sample points in [-1, 1], (1, 9·H, W, 2)."""
     y, x = torch.meshgrid(
         torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2, indexing="ij"
@@ -228,7 +230,7 @@ def _ric_points(height: int, width: int) -> Tensor:
     angle = torch.atan2(y, x) + (torch.arange(8) * (math.pi / 4))[:, None, None]
     dx, dy = (torch.cat((f(angle), torch.zeros(1, height, width))) for f in (torch.cos, torch.sin))
     points = torch.stack(((x + dx) * (2 / width), (y + dy) * (2 / height)), dim=-1)
-    return points.flatten(0, 1)[None]
+    return points.flatten(0, 1)[None].to(device)
 
 
 class RICCNN(nn.Sequential):
