@@ -63,7 +63,7 @@ _UPRIGHT_RATES = {
     "e2cnn": 0.005,
 }
 _UPRIGHT_OPTIONS: dict[str, dict[str, Any]] = {
-    "ptn_b": {"angles": 64, "origin_turns": 4},
+    "ptn_b": {"angles": 64, "heatmap": "contrast", "origin_turns": 4},
     "pcnn_b": {"angles": 64},
     "e2cnn": {"flips": False, "fields": [8, 12, 12, 12, 16, 24]},
 }

@@ -323,8 +323,8 @@ def polar_network(
         radii: By default the width of the image.
         padding_mode: Values outside the image; "mean" is that of the original code of the paper.
         frame: "disc" shows the classifier where the image ends; see `PolarTransformer`, also for `antialias`.
-        heatmap: "softplus" or, as in the paper, "linear" (see `OriginPredictor`); "evidence" finds objects among
-            clutter (see `EvidencePredictor`).
+        heatmap: "softplus" or, as in the paper, "linear"; "contrast" follows an object on a uniform background
+            (see `OriginPredictor`); "evidence" finds objects among clutter (see `EvidencePredictor`).
         origin_jitter_px: By default 2 for a learned origin.
         wrap: Whether convolutions wrap around the angle.
         upright: Let the logits depend on the rotation of the object, for upright images: see `RowHead`.
