@@ -175,7 +175,7 @@ def draw_upright(networks: Mapping[str, str], path: Path) -> None:
     grid[0].set_ylabel("correct (%)", fontsize=11)
     grid[0].set_ylim(0, 101)
     grid[0].legend(frameon=False, fontsize=11, loc="center", bbox_to_anchor=(0.5, 0.62))
-    figure.suptitle("Trained on upright digits of one size in the middle: 10,000 test digits", fontsize=12)
+    figure.suptitle("Trained on upright digits of one size in the middle: 2,000 test digits", fontsize=12)
     save(figure, path)
 
 

@@ -167,7 +167,7 @@ def test_errors_on_upright_digits_in_four_poses(few_digits, rotated_digits):
     metrics = extra_metrics(model, replace(recipe, precision="fp32"), rotated_digits, EvaluationSpec())
     for poses in ("upright", "rotated", "shifted", "scaled"):
         assert 0 <= metrics[f"{poses}_error"] <= 100
-        assert 0 <= metrics[f"{poses}_error_averaged"] <= 100
+        assert (f"{poses}_error_averaged" in metrics) == (poses != "upright")
     quarter = metrics["angle_deg"].index(90)
     assert metrics["angle_accuracy"][quarter] == metrics["angle_accuracy"][0]  # P4CNN is invariant to it
     assert metrics["shift_accuracy"][0] == metrics["scale_accuracy"][metrics["scale"].index(1.0)]
