@@ -24,6 +24,7 @@ from . import bench, figures, release, search, segmentation
 from .ensembles import add_ensembles
 from .markdown import refresh, render
 from .metrics import extra_metrics
+from .peers import build_network
 from .published import TABLES, find_table, row_title
 from .recipes import FORMS, ensembles, find_recipe, form_of, recipe_names
 from .tables import RESULTS, build_tables, load_records, missing_runs, to_json
@@ -71,6 +72,7 @@ def train(
         budget_seconds=budget_seconds,
         at_once=at_once,
         extra_metrics=extra_metrics,
+        build_network=build_network,
     )
     raise typer.Exit(code)
 
@@ -123,6 +125,7 @@ def reproduce(
             budget_seconds=budget_seconds,
             at_once=at_once,
             extra_metrics=extra_metrics,
+            build_network=build_network,
             how_to_continue="the same command continues",
         )
     averages = [ensemble for ensemble in ensembles() if form_of(ensemble.name) in requested_forms]
@@ -143,7 +146,9 @@ def _matching(pattern: str) -> list[str]:
 def report(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE", help=f"{', '.join(TABLES)}; by default all.", show_default=False),
+        typer.Argument(
+            metavar="TABLE", help=f"{', '.join(TABLES)}; by default those with records.", show_default=False
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of records (*.jsonl), or one file.")] = RESULTS,
     as_json: JsonOption = False,

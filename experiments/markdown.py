@@ -183,7 +183,7 @@ def _by_form(values: Iterable[str]) -> str:
 def _notes(table: Table, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     info = table.info
     what = "Accuracy in %, over instances / over classes" if info.accuracy else "Test error in %"
-    published = f" Published: {PAPER}." if "published" in columns else ""
+    published = f" Published: {info.citation or PAPER}." if "published" in columns else ""
     yield f"{what}: mean ± sample standard deviation over n seeds.{published}"
     if "rotmnist" in info.datasets and "regenerated" in table.sources:
         yield _REGENERATED

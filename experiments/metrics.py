@@ -1,13 +1,21 @@
-"""Metrics of a trained network beyond the test error: origins, accuracy by angle, shapes with a mesh."""
+"""Metrics of a trained network beyond the test error: origins, accuracy by pose, shapes with a mesh, memory."""
 
+import copy
+import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import subset
+from ptn.data.digits import Poses
+from ptn.device import placement, precision_of
 from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px
+from ptn.geometry import Similarity, similarity_warp
 from ptn.layers import PolarTransformer
 from ptn.models import Model
 from ptn.training.recipe import EvaluationSpec, Recipe
@@ -15,6 +23,14 @@ from ptn.training.session import load_split
 
 ANGLE_STRIDE = 10
 """Accuracy by angle on SVHN is measured on every tenth test digit."""
+AVERAGED_ROTATIONS = 5
+"""Test-time augmentation of upright to anywhere. Strided networks repeat after 45° or 90°, not after 72°."""
+POSE_CURVES: dict[str, Sequence[float]] = {
+    "angle_deg": range(0, 360, 15),
+    "shift_px": range(9),
+    "scale": [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6],
+}
+"""The poses in which every fifth upright test digit is read, one at a time."""
 
 
 def extra_metrics(
@@ -26,6 +42,10 @@ def extra_metrics(
         metrics |= _of_meshes(model, recipe, test, evaluation)
     if (evaluation.rotations, evaluation.origins) != (1, 1):
         return metrics
+    if placement(model)[0].type == "cuda" and isinstance(test, Dataset):
+        metrics["peak_memory_gb"] = _step_memory_gb(model, recipe, test)
+    if recipe.data.name == "mnist-anywhere":
+        metrics |= _by_pose(model, recipe)
     if isinstance(test, VoxelDataset):
         curve = accuracy_by_angle(model, test, precision=recipe.precision)
         metrics |= {"azimuth_deg": list(ANGLES), "azimuth_accuracy": _rounded(curve, 2)}
@@ -50,6 +70,80 @@ def _of_origins(model: Model, recipe: Recipe, test: Dataset | VoxelDataset) -> d
         median, p90 = _rounded(origin_error_px(model, dataset), 3)
         metrics |= {f"origin_error_px_median{suffix}": median, f"origin_error_px_p90{suffix}": p90}
     return metrics
+
+
+def _by_pose(model: Model, recipe: Recipe) -> dict[str, Any]:
+    """Returns the errors in each of `Poses`, and accuracies by angle, shift and scale.
+
+    Of rotated digits also the errors of 6, of 9 and of the other classes.
+    """
+    metrics: dict[str, Any] = {}
+    for poses in get_args(Poses):
+        test = load_split(replace(recipe.data, options={**recipe.data.options, "poses": poses}), recipe.data.test)
+        result = evaluate(model, test, precision=recipe.precision)
+        metrics[f"{poses}_error"] = result.error
+        if poses == "upright":
+            assert isinstance(test, Dataset)
+            metrics |= _pose_curves(model, recipe, subset(test, torch.arange(0, len(test), 5)))
+        else:
+            averaged = evaluate(model, test, rotations=AVERAGED_ROTATIONS, precision=recipe.precision)
+            metrics[f"{poses}_error_averaged"] = averaged.error
+        if poses == "rotated":
+            wrong = result.confusion.sum(dim=1) - result.confusion.diagonal()
+            shares = 100 * wrong / result.confusion.sum(dim=1)
+            others = [label for label in range(10) if label not in (6, 9)]
+            rest = 100 * wrong[others].sum() / result.confusion[others].sum()
+            parts = zip(("6", "9", "others"), (shares[6], shares[9], rest), strict=True)
+            metrics |= {f"rotated_error_{name}": round(float(value), 3) for name, value in parts}
+    return metrics
+
+
+def _pose_curves(model: Model, recipe: Recipe, upright: Dataset) -> dict[str, Any]:
+    """Returns the amounts of `POSE_CURVES`, and the accuracies as "angle_accuracy" and so on."""
+    curves: dict[str, Any] = {}
+    for name, amounts in POSE_CURVES.items():
+        poses = [_pose(name, amount) for amount in amounts]
+        results = [evaluate(_Posed(model, pose), upright, precision=recipe.precision) for pose in poses]
+        accuracies = [result.accuracy for result in results]
+        curves |= {name: list(amounts), f"{name.partition('_')[0]}_accuracy": _rounded(accuracies, 2)}
+    return curves
+
+
+def _pose(name: str, amount: float) -> Similarity:
+    if name == "angle_deg":
+        return Similarity(math.radians(amount))
+    return Similarity(scale=amount) if name == "scale" else Similarity(shift_px=(amount, -amount))
+
+
+class _Posed(nn.Module):
+    """A network of images in another pose."""
+
+    def __init__(self, model: nn.Module, pose: Similarity) -> None:
+        super().__init__()
+        self.model, self.pose = model, pose
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(similarity_warp(images, self.pose, mode="bicubic").clamp(0, 1))
+        return logits
+
+
+def _step_memory_gb(model: Model, recipe: Recipe, test: Dataset) -> float:
+    """Returns the peak of GPU memory in a training step: with the network, its gradients and its optimizer."""
+    device, _ = placement(model)
+    images = test.images[: recipe.batch].to(device).float() / 255
+    labels = test.labels[: recipe.batch].to(device)
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    trained = copy.deepcopy(model).train()
+    optimizer = torch.optim.Adam(trained.parameters(), lr=0.0)
+    for _ in range(2):
+        with precision_of(recipe.precision, device):
+            loss = F.cross_entropy(trained(images).float(), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return round((torch.cuda.max_memory_allocated(device) - before) / 1e9, 3)
 
 
 def _by_angle(model: Model, recipe: Recipe) -> dict[str, Any]:

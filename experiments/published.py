@@ -42,6 +42,7 @@ class TableInfo:
         columns: Further columns: the metrics of the records by heading.
         notes: Remarks below the table.
         accuracy: True for accuracies over instances and classes, False for errors.
+        citation: Source of the published numbers, by default the paper.
     """
 
     title: str
@@ -51,6 +52,7 @@ class TableInfo:
     columns: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     accuracy: bool = False
+    citation: str | None = None
 
 
 def _load() -> tuple[str, dict[str, TableInfo]]:

@@ -29,7 +29,7 @@ class Result:
     Attributes:
         failed: Number of failed runs.
         mean, std: Error in %, or accuracy over instances.
-        metrics: The numbers that all runs have in their metrics.
+        metrics: The numbers that all runs have in their metrics, and "train_seconds".
     """
 
     model: str
@@ -66,7 +66,7 @@ def load_records(path: Path = RESULTS) -> list[Record]:
 
 
 def build_tables(records: Iterable[Record], names: Sequence[str] | None = None) -> list[Table]:
-    """Returns the tables called `names`, by default all.
+    """Returns the tables called `names`, by default those with records, or all if none has.
 
     A record that several files have counts once. Records of runs with other settings than their recipe has now are
     left out and counted in a warning.
@@ -75,7 +75,8 @@ def build_tables(records: Iterable[Record], names: Sequence[str] | None = None) 
     for record in {(record.identity, record.status): record for record in records}.values():
         groups[record.id].append(record)
     models = _models()
-    return [_table(name, groups, models) for name in dict.fromkeys(names or TABLES)]
+    names = names or [name for name, info in TABLES.items() if info.rows.keys() & groups.keys()] or list(TABLES)
+    return [_table(name, groups, models) for name in dict.fromkeys(names)]
 
 
 def to_json(tables: Iterable[Table]) -> list[dict[str, Any]]:
@@ -183,6 +184,7 @@ def _result(model: str, records: Sequence[Record], failed: int, *, accuracy: boo
     if accuracy and not _are_numbers(record.metrics.get("class_accuracy") for record in records):
         raise InputError(f"a record of {records[0].recipe} has no class_accuracy in its metrics")
     metrics = {name: [record.metrics[name] for record in records] for name in common}
+    metrics["train_seconds"] = [record.train_seconds for record in records]
     seconds = [record.seconds_per_epoch for record in records if record.seconds_per_epoch is not None]
     return Result(
         model=model,

@@ -21,6 +21,7 @@ from ptn.figures import draw_log_polar, paper
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models import PolarNetwork, load_model
 
+from ..tables import load_records
 from . import architecture, curves, cylinder, hero, responses, sim2mnist, svhn, unwrapping
 
 
@@ -86,6 +87,9 @@ def _pair() -> Pair:
 
 
 def _upright(path: Path) -> None:
+    if networks := curves.upright_networks(load_records()):
+        curves.draw_upright(networks, path)
+        return
     curves.draw_poses(_pair(), load_samples("digits"), path)
 
 
@@ -129,6 +133,7 @@ FIGURES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rotsvhn": ("webp", _rotsvhn),
     "angles": ("webp", _angles),
     "origins": ("webp", _origins),
+    "time": ("webp", curves.draw_time),
     "grids": ("webp", unwrapping.draw_grids),
     "registration": ("webp", unwrapping.draw_registration),
     "segmentation": ("webp", unwrapping.draw_segmentation),

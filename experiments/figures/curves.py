@@ -1,4 +1,4 @@
-"""Accuracy against rotation, from the records of runs, and cost against size, from benchmarks."""
+"""Accuracy by pose and error by training time, from the records of runs, and cost by size, from benchmarks."""
 
 import math
 import statistics
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ptn.demo.inspect import count_correct
 from ptn.demo.models import Pair, Samples
+from ptn.errors import InputError
 from ptn.figures import (
     BLUE,
     CNN_COLOR,
@@ -24,16 +25,17 @@ from ptn.figures import (
 from ptn.geometry import Similarity
 from ptn.training.records import Record
 
+from ..published import row_title
 from ..recipes import is_outdated
-from ..tables import load_records, newest
+from ..tables import Result, build_tables, load_records, newest
 
 _COLORS, _MARKERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY), "osD^vP"
 
 
 class Curve(NamedTuple):
-    """Accuracy in % at each angle, the mean over `n` seeds."""
+    """Accuracy in % at each angle or other amount, the mean over `n` seeds."""
 
-    degrees: tuple[float, ...]
+    amounts: tuple[float, ...]
     accuracy: tuple[float, ...]
     n: int
 
@@ -67,12 +69,12 @@ AZIMUTH_PANELS: Panels = {
 }
 
 
-def mean_curve(records: Iterable[Record], recipe: str, metric: str) -> Curve:
-    """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`."""
+def mean_curve(records: Iterable[Record], recipe: str, metric: str, unit: str = "_deg") -> Curve:
+    """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`; amounts are in `unit`."""
     matching = (one for one in records if one.recipe == recipe and f"{metric}_accuracy" in one.metrics)
     runs = [record.metrics for record in newest(one for one in matching if not is_outdated(one))]
     accuracy = zip(*(run[f"{metric}_accuracy"] for run in runs), strict=True)
-    return Curve(tuple(runs[0][f"{metric}_deg"]), tuple(map(statistics.fmean, accuracy)), len(runs))
+    return Curve(tuple(runs[0][f"{metric}{unit}"]), tuple(map(statistics.fmean, accuracy)), len(runs))
 
 
 def draw(panels: Panels, metric: str, path: Path, labels: tuple[str, str]) -> None:
@@ -130,6 +132,83 @@ def draw_poses(pair: Pair, samples: Samples, path: Path) -> None:
     grid[0].legend(frameon=False, fontsize=11, loc="center", bbox_to_anchor=(0.5, 0.62))
     count = f"{len(samples.labels):,}"
     figure.suptitle(f"Trained on upright digits of one size only: {count} test digits", fontsize=12)
+    save(figure, path)
+
+
+UPRIGHT = "mnist-anywhere/{}/modern"
+_OF_PAIR = ("ptn_b", "ccnn_b")
+_OF_PEERS = ("p4cnn", "hnet", "ric_cnn", "e2cnn")
+
+
+def upright_networks(records: Iterable[Record]) -> dict[str, str]:
+    """Returns the recipes of PTN-B, CCNN-B and the best peer, trained upright, by title; none without both first.
+
+    The best has the smallest error on rotated, shifted and scaled digits.
+    """
+    errors: dict[str, list[float]] = {}
+    for record in records:
+        if record.recipe == UPRIGHT.format(record.model) and record.test_error is not None:
+            errors.setdefault(record.model, []).append(record.test_error)
+    if not errors.keys() >= set(_OF_PAIR):
+        return {}
+    best = sorted(errors.keys() & set(_OF_PEERS), key=lambda name: statistics.fmean(errors[name]))[:1]
+    return {str(row_title(f"upright.{name}")): UPRIGHT.format(name) for name in (*_OF_PAIR, *best)}
+
+
+def draw_upright(networks: Mapping[str, str], path: Path) -> None:
+    """Draws the accuracies of networks trained upright, from records, against rotation, size and shift."""
+    from matplotlib.figure import Figure
+
+    records = load_records()
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    grid = figure.subplots(1, 3, sharey=True, width_ratios=(2, 1.1, 1.1))
+    panels = (("angle", "_deg", "rotated by"), ("scale", "", "scaled by"), ("shift", "_px", "shifted (px)"))
+    for axes, (metric, unit, label) in zip(grid, panels, strict=True):
+        faint_grid(axes)
+        axes.set_xlabel(label, fontsize=11)
+        for (title, recipe), color in zip(networks.items(), (PTN_COLOR, CNN_COLOR, GREEN), strict=False):
+            amounts, accuracy, _ = mean_curve(records, recipe, metric, unit)
+            if metric == "angle":
+                amounts, accuracy = (*amounts, amounts[0] + 360), (*accuracy, accuracy[0])
+            axes.plot(amounts, accuracy, color=color, linewidth=2.4, label=title)
+    angle_axis(grid[0])
+    grid[0].set_ylabel("correct (%)", fontsize=11)
+    grid[0].set_ylim(0, 101)
+    grid[0].legend(frameon=False, fontsize=11, loc="center", bbox_to_anchor=(0.5, 0.62))
+    figure.suptitle("Trained on upright digits of one size in the middle: 2,000 test digits", fontsize=12)
+    save(figure, path)
+
+
+def draw_time(path: Path) -> None:
+    """Draws error against seconds of training, from the records of the table `time`: one line for each network."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import StrMethodFormatter
+
+    (table,) = build_tables(load_records(), ["time"])
+    points: dict[str, list[tuple[float, float, Result]]] = {}
+    for id, forms in table.results.items():
+        for result in forms.values():
+            if result.mean is not None:
+                seconds = result.metrics["train_seconds"][0]
+                points.setdefault(id.split(".")[1], []).append((seconds, result.mean, result))
+    if not points:
+        raise InputError("no records of the table time")
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.subplots()
+    faint_grid(axes)
+    for (name, line), color, marker in zip(points.items(), _COLORS, _MARKERS, strict=False):
+        times, errors, results = zip(*sorted(line, key=lambda point: point[0]), strict=True)
+        title = str(row_title(f"time.{name}.1"))
+        memory = results[-1].metrics.get("peak_memory_gb")
+        label = f"{title}: {results[-1].params:,} parameters" + (f", {memory[0]:.1f} GB" if memory else "")
+        axes.plot(times, errors, color=color, marker=marker, linewidth=2, label=label)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_xlabel(f"seconds of training on {', '.join(table.devices)}", fontsize=11)
+    axes.set_ylabel("test error (%)", fontsize=11)
+    axes.legend(frameon=False, fontsize=9)
     save(figure, path)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -9,6 +10,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ptn import Similarity, similarity_warp
+from ptn.layers import ChannelDropout, RandomLayer
+
+
+class Dropout(RandomLayer):
+    """Dropout of single values of maps (N, C, size, size), with the random numbers of the training step."""
+
+    def __init__(self, channels: int, size: int, rate: float) -> None:
+        super().__init__(channels * size**2)
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        kept = self.uniform(len(x), x.device) >= self.rate
+        return x * (kept / (1 - self.rate)).to(x.dtype).view_as(x)
 
 
 class Z2CNN(nn.Sequential):
@@ -16,12 +32,10 @@ class Z2CNN(nn.Sequential):
 
     def __init__(self, dropout: float = 0.3) -> None:
         layers: list[nn.Module] = []
-        for index, channels in enumerate((1, 20, 20, 20, 20, 20)):
+        sizes = (26, 0, 10, 8, 6, 4)
+        for channels, size in zip((1, 20, 20, 20, 20, 20), sizes, strict=True):
             layers += [nn.Conv2d(channels, 20, 3), nn.BatchNorm2d(20), nn.ReLU()]
-            if index == 1:
-                layers.append(nn.MaxPool2d(2))
-            else:
-                layers.append(nn.Dropout(dropout))
+            layers.append(Dropout(20, size, dropout) if size else nn.MaxPool2d(2))
         super().__init__(*layers, nn.Conv2d(20, 10, 4), nn.AdaptiveMaxPool2d(1), nn.Flatten())
 
 
@@ -72,7 +86,7 @@ class TIPooling(nn.Module):
         for before, after in pairwise((1, 40, 80, 160)):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         self.features = nn.Sequential(*layers, nn.Flatten(), nn.Linear(160 * 4 * 4, 5120), nn.ReLU())
-        self.head = nn.Sequential(nn.Dropout(0.5), nn.Linear(5120, 10))
+        self.head = nn.Sequential(ChannelDropout(5120, 0.5), nn.Linear(5120, 10))
 
     def forward(self, x: Tensor) -> Tensor:
         count = len(x)
@@ -86,10 +100,11 @@ class HarmonicConv(nn.Module):
     """Harmonic convolution (Worrall et al. 2017): complex maps of orders 0 and 1, (N, orders, 2, in, H, W).
 
     Filters have the rotation orders -1, 0 and 1: a radial profile on `rings`, resampled to pixels by Gaussians,
-    times exp(i(mφ + phase)).
+    times exp(i(mφ + phase)). Gradients of phases are multiplied by `phase_gain`.
     """
 
     orders = 2
+    phase_gain = 7.8
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int = 5, rings: int = 4, *, phase: bool = True):
         super().__init__()
@@ -106,7 +121,8 @@ class HarmonicConv(nn.Module):
         filters = torch.einsum("mroi,mrhwc->mcoihw", self.profile, basis)
         if self.phase is None:
             return filters
-        cos, sin = (f(self.phase)[..., None, None] for f in (torch.cos, torch.sin))
+        phase = self.phase_gain * self.phase - (self.phase_gain - 1) * self.phase.detach()
+        cos, sin = (f(phase)[..., None, None] for f in (torch.cos, torch.sin))
         real, imaginary = filters.unbind(dim=1)
         return torch.stack((cos * real - sin * imaginary, sin * real + cos * imaginary), dim=1)
 
@@ -199,13 +215,14 @@ class RICConv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[-2:]
-        points = _ric_points(height, width).to(x.device, x.dtype)
+        points = _ric_points(height, width, x.device).to(x.dtype)
         samples = F.grid_sample(x, points.expand(len(x), -1, -1, -1), align_corners=False)
         samples = samples.unflatten(2, (9, height)).flatten(1, 2)  # (N, in·9, H, W)
         return F.conv2d(samples, self.weight.flatten(1)[..., None, None], self.bias)
 
 
-def _ric_points(height: int, width: int) -> Tensor:
+@cache  # a copy to a GPU cannot be captured in a CUDA graph
+def _ric_points(height: int, width: int, device: torch.device) -> Tensor:
     """Sample points in [-1, 1], (1, 9·H, W, 2)."""
     y, x = torch.meshgrid(
         torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2, indexing="ij"
@@ -213,7 +230,7 @@ def _ric_points(height: int, width: int) -> Tensor:
     angle = torch.atan2(y, x) + (torch.arange(8) * (math.pi / 4))[:, None, None]
     dx, dy = (torch.cat((f(angle), torch.zeros(1, height, width))) for f in (torch.cos, torch.sin))
     points = torch.stack(((x + dx) * (2 / width), (y + dy) * (2 / height)), dim=-1)
-    return points.flatten(0, 1)[None]
+    return points.flatten(0, 1)[None].to(device)
 
 
 class RICCNN(nn.Sequential):

@@ -4,12 +4,13 @@ A name is DATASET/MODEL/FORM; a "+" after the form means that training images ar
 """
 
 import hashlib
+from typing import Any
 
 from ptn.errors import unknown_name
 from ptn.training.recipe import Recipe
 from ptn.training.records import Record
 
-from . import mnist_variants, modelnet40, rotmnist, svhn
+from . import mnist_variants, modelnet40, peers, rotmnist, svhn
 from .base import FORMS, EnsembleRecipe, Form, form_of
 
 __all__ = [
@@ -24,9 +25,8 @@ __all__ = [
     "recipe_sha256",
 ]
 
-_RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for module in (rotmnist, mnist_variants, svhn, modelnet40) for recipe in module.recipes()
-}
+_MODULES: tuple[Any, ...] = (rotmnist, mnist_variants, svhn, modelnet40, peers)
+_RECIPES: dict[str, Recipe] = {recipe.name: recipe for module in _MODULES for recipe in module.recipes()}
 _ENSEMBLES: dict[str, EnsembleRecipe] = {
     ensemble.name: ensemble for module in (rotmnist, svhn) for ensemble in module.ensembles()
 }

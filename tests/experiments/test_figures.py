@@ -123,6 +123,50 @@ def test_a_curve_is_the_mean_over_the_newest_run_of_each_seed(make_record):
     assert curve == curves.Curve((0, 90, 180, 270), (85, 75, 65, 55), 2)
 
 
+def upright_records(make_record, errors):
+    """One record for each network, with the errors on test digits anywhere."""
+    metrics = {
+        "angle_deg": [0, 90, 180, 270],
+        "angle_accuracy": [99, 90, 80, 90],
+        "shift_px": [0, 8],
+        "shift_accuracy": [99, 95],
+        "scale": [0.7, 1.0],
+        "scale_accuracy": [90, 99],
+    }
+    return [
+        make_record(
+            f"upright.{name}",
+            recipe=f"mnist-anywhere/{name}/modern",
+            test_error=error,
+            metrics=metrics,
+        )
+        for name, error in errors.items()
+    ]
+
+
+def test_the_best_peer_is_drawn_beside_the_polar_and_the_plain_network(make_record, tmp_path, monkeypatch):
+    errors = {"ptn_b": 7.0, "ccnn_b": 60.0, "stn_b": 20.0, "p4cnn": 50.0, "hnet": 40.0}
+    records = upright_records(make_record, errors)
+    networks = curves.upright_networks(records)
+    assert [recipe.split("/")[1] for recipe in networks.values()] == ["ptn_b", "ccnn_b", "hnet"]
+    assert curves.upright_networks(records[1:]) == {}
+    monkeypatch.setattr(curves, "load_records", lambda: records)
+    curves.draw_upright(networks, tmp_path / "figure.png")
+    check_picture(tmp_path / "figure.png")
+
+
+def test_time_to_accuracy_needs_records(make_record, tmp_path, monkeypatch):
+    names = ("rotmnist/p4cnn/paper/50-epochs", "rotmnist/p4cnn/paper/25-epochs")
+    rows = zip(names, ("time.p4cnn.2", "time.p4cnn.4"), (10.0, 5.0), (2.5, 3.0), strict=True)
+    records = [make_record(id, recipe=name, train_seconds=s, test_error=e) for name, id, s, e in rows]
+    monkeypatch.setattr(curves, "load_records", lambda: records)
+    curves.draw_time(tmp_path / "figure.png")
+    check_picture(tmp_path / "figure.png")
+    records.clear()
+    with pytest.raises(ptn.InputError, match="time"):
+        curves.draw_time(tmp_path / "figure.png")
+
+
 def draw_cylinder(path):
     cylinder.draw([("a_tower", tower(16))], path)
 

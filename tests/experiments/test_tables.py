@@ -50,6 +50,11 @@ def test_without_records_every_row_of_ours_is_missing():
     assert find(rows, "svhn.svhn.ptn_resnet32.with_resnet32")["model"] == "ptn_resnet32+resnet32"
 
 
+def test_by_default_tables_without_records_are_left_out(make_record):
+    assert {row["table"] for row in report([make_record()])} == {"rotmnist"}
+    assert {row["table"] for row in report([])} == set(TABLES)
+
+
 def test_of_two_runs_with_the_same_seed_the_newest_counts(make_record):
     old = make_record(test_error=5.0, started="2025-11-15T09:30:00+00:00")
     new = make_record(test_error=1.0, started="2025-11-15T10:00:00+00:00")
@@ -77,7 +82,7 @@ def test_seconds_and_metrics_are_averaged(make_record):
         for seed, (seconds, metrics) in enumerate(values)
     ]
     assert result(records).seconds_per_epoch == pytest.approx(0.2)
-    assert result(records).metrics == {"a": (3, 2)}
+    assert result(records).metrics == {"a": (3, 2), "train_seconds": (12, 0)}
 
 
 def test_modelnet40_reports_accuracy_over_instances_and_classes(make_record):

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,14 +159,13 @@ def run_session(
     output: Path,
     device: str = "auto",
     how_to_continue: str = "continue with --resume",
-    extra_metrics: Callable[..., dict[str, Any]] | None = None,
     **options: Any,
 ) -> int:
     """Trains recipes with progress on the terminal; returns 3 if stopped early, 1 if a run failed, otherwise 0.
 
     Args:
         how_to_continue: end of the message about a stopped session.
-        extra_metrics, options: of `Session`.
+        options: of `Session`.
     """
     # Required for deterministic cuBLAS, before CUDA is initialized.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -179,7 +178,7 @@ def run_session(
         raise InputError("use either --resume or --fresh")
     parallel = join(choose_device(device))
     place: Any = {"folder": output, "device": parallel.device, "parallel": parallel}
-    outcome = Session(**place, extra_metrics=extra_metrics, **options).train(recipes)
+    outcome = Session(**place, **options).train(recipes)
     code = 3 if outcome.reason is not None else 1 if outcome.failed else 0
     if parallel.leads:
         files = [run_folder(recipe, output) / "weights.safetensors" for recipe in recipes]

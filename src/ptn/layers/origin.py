@@ -14,8 +14,10 @@ from .conv import Blocks, ConvBlock, RandomLayer
 
 HeatmapActivation = Literal["softplus", "linear"]
 HEATMAP_ACTIVATIONS = ("softplus", "linear")
-Heatmap = Literal["softplus", "linear", "evidence"]
-HEATMAPS = (*HEATMAP_ACTIVATIONS, "evidence")
+ConvHeatmap = Literal["softplus", "linear", "contrast"]
+CONV_HEATMAPS = (*HEATMAP_ACTIVATIONS, "contrast")
+Heatmap = Literal["softplus", "linear", "contrast", "evidence"]
+HEATMAPS = (*CONV_HEATMAPS, "evidence")
 
 # The sum of a heatmap counts as zero below this share of its absolute sum, or below this value.
 _ZERO_SHARE = 1e-6
@@ -110,24 +112,30 @@ class OriginPredictor(nn.Module):
     Args:
         body: (N, C, H, W) -> (N, channels, h, w).
         channels: channels of the output of `body`.
-        heatmap: activation of the heatmap, see `heatmap_centroid`.
+        heatmap: activation of the heatmap, see `heatmap_centroid`; or "contrast", the squared difference from the
+            heatmap of a uniform image with the smallest values of the image. A uniform dark background then has no
+            weight, and the origin follows an object to places where it never was in training. Its convolution
+            starts with random weights.
         origin_turns: 1, or 4: the heatmap is the mean over the four rotations of the image by multiples of 90°,
             each rotated back. The origin is then exactly equivariant to these rotations. For square images.
     """
 
     @checked
     def __init__(
-        self, body: nn.Module, channels: int, *, heatmap: HeatmapActivation = "softplus", origin_turns: int = 1
+        self, body: nn.Module, channels: int, *, heatmap: ConvHeatmap = "softplus", origin_turns: int = 1
     ) -> None:
         super().__init__()
-        check_choice("heatmap", heatmap, HEATMAP_ACTIVATIONS)
+        check_choice("heatmap", heatmap, CONV_HEATMAPS)
         if origin_turns not in (1, 4):
             raise InputError(f"origin_turns must be 1 or 4; got {origin_turns}")
         self.body = body
         self.head = ChannelSum(channels)
-        nn.init.zeros_(self.head.weight)
+        if heatmap == "contrast":
+            nn.init.normal_(self.head.weight, std=channels**-0.5)
+        else:
+            nn.init.zeros_(self.head.weight)
         nn.init.ones_(self.head.bias)  # type: ignore[arg-type]
-        self.heatmap: HeatmapActivation = heatmap
+        self.heatmap: ConvHeatmap = heatmap
         self.origin_turns = origin_turns
 
     def forward(self, x: Tensor) -> Location:
@@ -135,7 +143,11 @@ class OriginPredictor(nn.Module):
         return Location(centroid(heatmap), heatmap)
 
     def _heatmap(self, x: Tensor) -> Tensor:
-        return activate_heatmap(self.head(self.body(x)), self.heatmap)
+        if self.heatmap != "contrast":
+            return activate_heatmap(self.head(self.body(x)), self.heatmap)
+        uniform = x.amin(dim=(1, 2, 3), keepdim=True).expand_as(x)
+        raw, background = self.head(self.body(torch.cat((x, uniform))))[:, 0].chunk(2)
+        return (raw - background).square()
 
     def _mean_heatmap(self, x: Tensor) -> Tensor:
         if x.shape[-2] != x.shape[-1]:

@@ -317,6 +317,7 @@ def polar_network(
     mode: Mode = "bilinear",
     padding_mode: Padding = "zeros",
     frame: Frame | None = None,
+    antialias: bool = False,
     heatmap: Heatmap = "softplus",
     origin_turns: int = 1,
     origin_jitter_px: float | None = None,
@@ -330,9 +331,9 @@ def polar_network(
         angles: By default the height of the image, with stack L twice the height.
         radii: By default the width of the image.
         padding_mode: Values outside the image; "mean" is that of the original code of the paper.
-        frame: "disc" shows the classifier where the image ends; see `PolarTransformer`.
-        heatmap: "softplus" or, as in the paper, "linear" (see `OriginPredictor`); "evidence" finds objects among
-            clutter (see `EvidencePredictor`).
+        frame: "disc" shows the classifier where the image ends; see `PolarTransformer`, also for `antialias`.
+        heatmap: "softplus" or, as in the paper, "linear"; "contrast" follows an object on a uniform background
+            (see `OriginPredictor`); "evidence" finds objects among clutter (see `EvidencePredictor`).
         origin_jitter_px: By default 2 for a learned origin.
         wrap: Whether convolutions wrap around the angle.
         upright: Let the logits depend on the rotation of the object, for upright images: see `RowHead`.
@@ -360,6 +361,7 @@ def polar_network(
         mode=mode,
         padding_mode="zeros" if padding_mode == "mean" else padding_mode,
         frame=frame,
+        antialias=antialias,
     )
     rows, inputs = angles if upright else None, channels + (frame is not None)
     classifier = make_classifier(

@@ -178,11 +178,11 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
 
 
 @checked
-def save_weights(model: Model, path: str | Path, *, half: bool = False) -> None:
+def save_weights(model: nn.Module, path: str | Path, *, half: bool = False) -> None:
     """Write the weights, configuration, classes and metadata of a model as a safetensors file.
 
     Args:
-        model: A network of ptn.
+        model: Of `create_model`, or a module with its attributes config, classes and metadata.
         path: File to write, `.safetensors`.
         half: Store floats as float16, except for tensors with values that float16 cannot represent.
     """
@@ -222,18 +222,19 @@ def config_of(model: nn.Module) -> ModelConfig:
     return config
 
 
-def encode_metadata(model: Model, *, shared: bool = False) -> dict[str, str]:
+def encode_metadata(model: Any, *, shared: bool = False) -> dict[str, str]:
     """Returns configuration, classes and metadata of a model as strings; other values are encoded as JSON.
 
     Args:
         shared: Omit the path of the training images on this machine.
     """
-    values: dict[str, Any] = {**model.metadata, "config": asdict(config_of(model))}
+    config = config_of(model)
+    values: dict[str, Any] = {**model.metadata, "config": asdict(config)}
     if shared and (options := values.get("dataset_options")):
         values["dataset_options"] = {key: value for key, value in options.items() if key != "root"}
     if model.classes is not None:
         values["classes"] = list(model.classes)
-        _check_classes(values["classes"], model.config)
+        _check_classes(values["classes"], config)
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 

@@ -128,7 +128,7 @@ def fit(
         if target is not None:
             path = target / "weights.safetensors"
             if _config(model) is not None:
-                save_weights(model, path)  # type: ignore[arg-type]
+                save_weights(model, path)
             else:  # create_model cannot build it
                 save_tensors(path, model.state_dict(), {"classes": json.dumps(model.classes)})
             for name in CHECKPOINTS:

@@ -59,21 +59,28 @@ class ScheduleSpec:
     """Schedules of the learning rate and of the origin; all but `kind` are fractions of the number of steps.
 
     The rate rises linearly over `warmup`, then is "constant", falls to zero ("cosine"), is divided by ten at 1/2
-    and at 3/4 ("steps"), or is constant until 0.7 and then falls to zero ("hold"). Origin predictors are not
-    updated before `origin_delay`; until then the origin stays at the image center. Origin jitter decreases to zero
-    over the last `jitter_fade`.
+    and at 3/4 ("steps"), is constant until 0.7 and then falls to zero ("hold"), or is multiplied by `decay_factor`
+    at `decay_start` and after every further `decay_every` ("decay"). Origin predictors are not updated before
+    `origin_delay`; until then the origin stays at the image center. Origin jitter decreases to zero over the last
+    `jitter_fade`.
     """
 
-    kind: Literal["constant", "cosine", "steps", "hold"] = "constant"
+    kind: Literal["constant", "cosine", "steps", "hold", "decay"] = "constant"
     warmup: float = 0.0
+    decay_start: float = 0.25
+    decay_every: float = 0.25
+    decay_factor: float = 0.1
     origin_delay: float = 0.0
     jitter_fade: float = 0.0
 
     def __post_init__(self) -> None:
         check("schedule.jitter_fade", self.jitter_fade, 0 <= self.jitter_fade <= 1, "a fraction of all steps")
-        for name in ("warmup", "origin_delay"):
+        for name in ("warmup", "origin_delay", "decay_start"):
             value = getattr(self, name)
             check(f"schedule.{name}", value, 0 <= value < 1, "a fraction of all steps, less than 1")
+        for name in ("decay_every", "decay_factor"):
+            value = getattr(self, name)
+            check(f"schedule.{name}", value, 0 < value <= 1, "positive and at most 1")
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ class Session:
         fused: See `Run`.
         results: A second file that records are appended to.
         extra_metrics: Returns further metrics of a trained model for the record of an evaluation.
+        build_network: Returns the network of a recipe, initialized by its seed, for a training set; a `Network`, or
+            another module with its attributes input_shape, config, classes and metadata.
         reporter: Prints the progress; by default to standard output.
         splits: Data sets that are loaded already; sessions may share them.
     """
@@ -82,6 +84,7 @@ class Session:
     fused: bool | None = None
     results: Path | None = None
     extra_metrics: ExtraMetrics | None = None
+    build_network: Callable[[Recipe, AnyDataset], Any] = build_model
     parallel: Parallel = field(default_factory=Parallel)
     reporter: PlainReporter = field(default_factory=make_reporter)
     splits: dict[str, AnyDataset] = field(default_factory=dict, repr=False)
@@ -97,8 +100,8 @@ class Session:
 
         A finished run is not trained again.
         """
-        if len({recipe.precision for recipe in recipes}) > 1:  # TF32 is a global setting
-            raise InputError("recipes of different precision cannot be trained in one session")
+        if len({recipe.precision == "fp32" for recipe in recipes}) > 1:  # TF32 is a global setting
+            raise InputError("recipes with and without TF32 (fp32) cannot be trained in one session")
         _check_names(recipes)
         with ExitStack() as locks:
             if self.parallel.leads:
@@ -113,7 +116,7 @@ class Session:
             if not (self.resume or self.fresh):
                 self._is_finished(recipe)
         for recipe in {recipe.name: recipe for recipe in recipes}.values():
-            self._check(recipe, build_model(recipe, self._load(recipe, recipe.data.train)))
+            self._check(recipe, self.build_network(recipe, self._load(recipe, recipe.data.train)))
 
     def _train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
         finished = [] if self.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]
@@ -122,7 +125,7 @@ class Session:
         distinct = {recipe.sha256: recipe for recipe in waiting}
         if self.fresh or len(distinct) > 1:  # errors come before runs are deleted, or hours spent on the first
             for recipe in distinct.values():
-                self._check(recipe, build_model(recipe, self._load(recipe, recipe.data.train)))
+                self._check(recipe, self._build(recipe))
         for path in self._record_files():
             check_appendable(path)
         if self.parallel.leads:
@@ -150,6 +153,9 @@ class Session:
         if key not in self.splits:
             self.splits[key] = load_split(recipe.data, split)
         return self.splits[key]
+
+    def _build(self, recipe: Recipe) -> Any:
+        return self.build_network(recipe, self._load(recipe, recipe.data.train))
 
     def _records(self, recipe: Recipe) -> list[Record]:
         """Returns the records of a finished run; none if their writing was interrupted."""
@@ -221,6 +227,7 @@ class Session:
             RunData(self._load(recipe, recipe.data.train), self._load(recipe, valid) if valid else None),
             self.device,
             self._folder(recipe),
+            network=self._build(recipe),
             parallel=self.parallel,
             fused=self.fused,
             checkpoint_every=self.checkpoint_every,

@@ -101,6 +101,9 @@ def learning_rate(spec: ScheduleSpec, peak: float, step: int, steps: int) -> flo
     if spec.kind == "hold":
         fraction = max(0.0, (step / steps - HOLD) / (1 - HOLD))
         return peak * 0.5 * (1 + math.cos(math.pi * fraction))
+    if spec.kind == "decay":
+        intervals = round((step / steps - spec.decay_start) / spec.decay_every, 6)
+        return peak * spec.decay_factor ** max(0, math.floor(intervals) + 1)
     if spec.kind == "steps":
         return peak * 0.1 ** sum(step / steps >= milestone for milestone in (0.5, 0.75))
     return peak

@@ -88,7 +88,7 @@ def test_the_first_origin_is_exactly_the_centre_and_has_a_gradient(heatmap):
     assert predictor.head.weight.grad.abs().max() > 0
 
 
-@pytest.mark.parametrize("heatmap", ACTIVATIONS)
+@pytest.mark.parametrize("heatmap", [*ACTIVATIONS, "contrast"])
 @pytest.mark.parametrize("turns", [1, 4])
 def test_only_with_origin_turns_4_the_origin_is_equivariant_to_90_degrees(heatmap, turns):
     predictor = OriginPredictor(ConvBlock(1, 8, stride=2), 8, heatmap=heatmap, origin_turns=turns).double().eval()
@@ -98,6 +98,17 @@ def test_only_with_origin_turns_4_the_origin_is_equivariant_to_90_degrees(heatma
     x, y = upright.origin.unbind(dim=1)
     assert torch.allclose(rotated.origin, torch.stack((y, -x), dim=1)) == (turns == 4)
     assert torch.allclose(rotated.heatmap, upright.heatmap.rot90(1, (1, 2))) == (turns == 4)
+
+
+def test_the_origin_by_contrast_moves_with_an_object():
+    torch.manual_seed(0)
+    predictor = default_predictor(1, (44, 44), heatmap="contrast", origin_turns=4).eval()
+    images = torch.full((2, 1, 44, 44), -0.4)
+    images[0, 0, 14:22, 16:22] = torch.rand(8, 6)
+    images[1] = images[0].roll((8, 10), (1, 2))
+    before, after = predictor(images).origin
+    assert torch.allclose((after - before) * 22, torch.tensor([10.0, 8.0]), atol=1e-3)
+    assert torch.equal(predictor(torch.zeros(1, 1, 44, 44)).origin, torch.zeros(1, 2))  # uniform: the centre
 
 
 def test_jitter_is_uniform_up_to_its_pixels_and_for_training_only():

@@ -48,6 +48,8 @@ def test_batches_are_the_samples_of_the_order_as_floats(digits, voxels):
         (ScheduleSpec("steps"), {0: 0.5, 49: 0.5, 50: 0.05, 74: 0.05, 75: 0.005}),
         (ScheduleSpec("hold", warmup=0.1), {0: 0.05, 9: 0.5, 70: 0.5, 85: 0.25, 99: 0.00137}),
         (ScheduleSpec("cosine", warmup=0.1), {0: 0.05, 9: 0.5, 10: 0.5, 55: 0.25, 99: 0.00015}),
+        (ScheduleSpec("decay"), {0: 0.5, 24: 0.5, 25: 0.05, 49: 0.05, 50: 0.005, 99: 0.0005}),
+        (ScheduleSpec("decay", decay_start=0.4, decay_every=0.05, decay_factor=0.8), {39: 0.5, 40: 0.4, 45: 0.32}),
     ],
 )
 def test_learning_rates(spec, expected):
