@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ptn.errors import InputError, unknown_name
 from ptn.training.records import Record
 
-from .published import PAPER, PublishedRow
+from .published import PAPER, TABLES, PublishedRow
 from .recipes import FORMS
 from .tables import Result, Table, build_tables
 
@@ -65,7 +65,7 @@ def refresh(page: str, records: Sequence[Record]) -> str:
     def renew(block: re.Match[str]) -> str:
         kind, *names = block[2].split()
         if kind == "rows":
-            text = _render_rows(build_tables(records), names)
+            text = _render_rows(build_tables(records, list(TABLES)), names)
         elif kind == "brief":
             text = render(build_tables(records, names), brief=True)
         else:

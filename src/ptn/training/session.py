@@ -116,7 +116,7 @@ class Session:
             if not (self.resume or self.fresh):
                 self._is_finished(recipe)
         for recipe in {recipe.name: recipe for recipe in recipes}.values():
-            self._check(recipe, self.build_network(recipe, self._load(recipe, recipe.data.train)))
+            self._check(recipe, self._build(recipe))
 
     def _train(self, recipes: Sequence[Recipe]) -> FleetOutcome:
         finished = [] if self.fresh else [recipe for recipe in recipes if self._is_finished(recipe)]

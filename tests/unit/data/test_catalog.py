@@ -27,7 +27,7 @@ def test_missing_files_are_named_with_a_command_that_exists(store, name):
         ("rotmnist", "test", {"source": "orginal"}, "did you mean 'original'"),
         ("sim2mnist", "test", {"cluter": 0}, "did you mean 'clutter'"),
         ("sim2mnist", "test", {"clutter": 2.5}, "clutter must be an integer"),
-        ("sim2mnist", "test", {"clutter": -1}, "clutter must be at least 0"),
+        ("sim2mnist", "test", {"clutter": -1}, "clutter must be from 0"),
         ("mnist-r", "test", {"seed": 2**63}, "seed must be"),
         ("rotsvhn", "test", {"scale": [0.6, 1.2]}, "scale must be"),
         ("mnist-r", "test", {"clutter": 3}, "unknown option of mnist-r 'clutter'"),
