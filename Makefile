@@ -25,7 +25,7 @@ test-slow: $(MARK)-dev
 
 ## test-attack: damaged files, bad command lines and killed trainings, with a fixed seed
 test-attack: $(MARK)-dev
-	$(BIN)/python -m pytest -m 'attack or not attack' -n 2 tests/attack
+	$(BIN)/python -m pytest -m attack -n 2 tests/attack
 
 lint: $(MARK)-dev
 	$(BIN)/ruff check .

@@ -111,6 +111,7 @@ def reader(timm, tmp_path, monkeypatch) -> Path:
     return tmp_path / "reader"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_python_runs_from_top_to_bottom(page):

@@ -13,6 +13,8 @@ from ptn.layers import PolarTransformer, WrapConv2d
 
 from .conftest import write_pictures
 
+pytestmark = pytest.mark.attack
+
 IMAGES, ORIGIN, GRID = torch.rand(2, 1, 16, 16), torch.zeros(2, 2), ptn.PolarGrid(8, 8)
 DATA = ptn.Dataset("noise", "train", (255 * IMAGES).byte(), torch.tensor([0, 1]), ("a", "b"))
 MODEL = ptn.create_model("ccnn_s", image_size=16, num_classes=2).eval()

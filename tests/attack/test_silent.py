@@ -20,6 +20,8 @@ from ptn.training.session import run_folder
 
 from .conftest import write_pictures
 
+pytestmark = pytest.mark.attack
+
 SMALL = ("--model", "ccnn_s", "--image-size", 16, "--checkpoint-every", 1)
 
 

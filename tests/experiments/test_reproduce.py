@@ -36,6 +36,7 @@ def tiny(tmp_path, monkeypatch):
     return ["--results", tmp_path / "results", "-o", tmp_path / "runs", "--forms", "paper", "--device", "cpu"]
 
 
+@pytest.mark.slow
 def test_missing_runs_are_trained_and_ensembles_evaluated(experiments, tiny, tmp_path):
     path = tmp_path / "results" / "rotmnist.jsonl"
     outcome = experiments("reproduce", "rotmnist", "--seeds", "0-1", *tiny)

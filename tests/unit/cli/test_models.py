@@ -22,6 +22,7 @@ def test_every_model_with_its_parameters(ptn_cli):
     assert all(tag in " ".join(table.split()) for tag in ptn.list_pretrained())
 
 
+@pytest.mark.slow
 def test_an_export_is_only_written_if_it_agrees(ptn_cli, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="ONNX files need pip install 'ptn[export]'")
     monkeypatch.chdir(tmp_path)

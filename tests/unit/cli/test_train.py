@@ -66,6 +66,7 @@ def test_a_data_set_is_trained_evaluated_and_recorded(ptn_cli, tmp_path, monkeyp
     assert evaluated["error"] == pytest.approx(records[0].test_error, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_options_of_the_network_and_of_augmentation_are_settings(ptn_cli, pictures, tmp_path):
     frame = ("--set", "model.options.frame=disc", "--set", "model.options.mode=bicubic")
     size = ("--model", "ptn_s", "--image-size", 20, "--epochs", 1, "--set", "augment.aspect=1.5")
@@ -77,6 +78,7 @@ def test_options_of_the_network_and_of_augmentation_are_settings(ptn_cli, pictur
     assert (refused.code, "disc" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("timm")
 def test_a_backbone_of_timm(ptn_cli, pictures, tmp_path):
     options = ("--model", "timm:test_resnet", "--image-size", 32, "--epochs", 1)
@@ -89,6 +91,7 @@ def test_a_backbone_of_timm(ptn_cli, pictures, tmp_path):
     assert (refused.code, "cannot polarize" in refused.err, (tmp_path / "other").exists()) == (2, True, False)
 
 
+@pytest.mark.slow
 def test_a_finished_run_of_a_folder_is_kept(ptn_cli, pictures, tmp_path):
     (pictures / "digit 1" / "broken.png").write_text("not an image")
     arguments = small(pictures, tmp_path / "runs", 1)
@@ -169,6 +172,7 @@ def test_a_full_disk_is_one_line(pictures, tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_several_models_are_trained_for_the_same_time_and_compared(ptn_cli, pictures, tmp_path):
     options = ("--image-size", 20, "--epochs", 3, "--models", "ptn_s,ccnn_s", "-o", tmp_path / "runs")
     outcome = ptn_cli("train", "--folder", pictures, *options)

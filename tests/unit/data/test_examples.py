@@ -28,6 +28,7 @@ def test_patches_come_from_the_strip_of_their_split(split):
     assert columns.max() - columns.min() > 0.7 * (end - start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_a_folder_that_loads_and_depends_on_the_seed(name, tmp_path, monkeypatch):
     pytest.importorskip("skimage", reason="photographs: pip install 'ptn[examples]'")

@@ -272,6 +272,7 @@ class Round(torch.nn.Module):
         return polar_unsample(polar, torch.zeros_like(images[:, 0, 0, :2]), self.grid, (12, 14))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "antialias"), [("sector", False), ("circles", False), ("all", True)])
 def test_exported_and_compiled_it_gives_the_same(name, antialias):
     module, images, aspect = Round(GRIDS[name], antialias), torch.rand(3, 1, 20, 22), torch.rand(3) + 0.6

@@ -52,6 +52,7 @@ OTHER_GRIDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("name", OTHER_GRIDS)
 def test_other_grids_have_the_values_and_gradients_of_float64(kernels_agree, name, antialias):
@@ -111,6 +112,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 5, 18])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_memory_layout(kernels_agree, channels, layout):
@@ -215,6 +217,7 @@ def test_only_the_gradient_of_the_images_raises_in_deterministic_mode():
         polar.sum().backward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_in_one_graph_it_gives_the_same(dynamic):
     def sample(images, origin, phase):
@@ -230,6 +233,7 @@ def test_compiled_in_one_graph_it_gives_the_same(dynamic):
             assert torch.allclose(ours, eager, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["circles", "rotated", "matrix"])
 def test_the_operators_pass_opcheck(kind):
     images, origin, grad = random(1, 2, 9, 8), random(1, 2) * 0.2, random(1, 2, 7, 6)

@@ -19,6 +19,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from ptn.layers import fused_launch
 from ptn.layers.fused_ops import can_fuse, can_run, run_blocks
 
+pytestmark = pytest.mark.slow  # the interpreter is
+
 
 @pytest.fixture(autouse=True)
 def _nan_memory(monkeypatch):
