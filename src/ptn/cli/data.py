@@ -211,7 +211,7 @@ def register(
     """Print the rotation, scale and shift that carry one image onto another, and write an overlay.
 
     The rotation is in degrees, clockwise on the screen; the shift in pixels, about the middles of the images. A
-    confidence below 0.5, of a maximum of 1, means that they probably do not match.
+    confidence below 0.7, of a maximum of 1, means that they probably do not match.
     """
     from ..data.images import register_files
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
@@ -20,6 +21,7 @@ _WINDOW_POWER = 0.8  # of a cosine: a wide window, because images that are shift
 _MAGNITUDE_POWER, _PHASE_POWER = 0.7, 0.8
 _SMOOTHING = 0.3  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
 _REFINEMENTS = 2
+_UNCERTAIN, _CANDIDATES = 0.7, 24  # confidence below which further peaks of the correlation are tried, and how many
 _CHUNK = 16  # pairs whose images and spectra stay in the cache of a core
 
 
@@ -44,7 +46,8 @@ def register(moving: Tensor, fixed: Tensor) -> Registration:
     (N, C, H, W) and (N, C, h, w) -> Registration. Rotation and scale, from 1/2.2 to 2.2, shift the log-polar image
     of the magnitude of the spectrum, which does not depend on the shift of the image; a phase correlation finds
     them, up to 180°. A phase correlation of the images finds the shift for both rotations, and the better one is
-    refined by least squares. Images are compared as gray images of 128 × 128 pixels. There are no gradients.
+    refined by least squares. Where the result is uncertain, further maxima are tried. Images are compared as gray
+    images of 128 × 128 pixels. There are no gradients.
 
     Args:
         moving: images (N, C, H, W) in [0, 1] to be moved.
@@ -90,23 +93,46 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     correlation = torch.fft.irfft2(cross, s=shape)
     correlation = torch.cat((correlation[..., -reach:], correlation[..., : reach + 1]), dim=2)
     row, column, _ = _peak(correlation, wraps=False)
-    rotation, scale = row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP)
+    windowed = _halve(windowed)[:, None]
+    images = [*windowed.split(count), *(_with_support(*part) for part in reduced)]
 
+    def locate(pairs: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        rotation, scale = row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP)
+        return _locate([part[pairs] for part in images], Similarity(rotation, scale), low_pass)
+
+    numbers = locate(torch.arange(count, device=row.device), row, column)
+    uncertain = (numbers[:, 4] < _UNCERTAIN).nonzero()[:, 0]
+    if len(uncertain):
+        pairs = uncertain.repeat_interleave(_CANDIDATES)
+        others = locate(pairs, *_further_peaks(correlation[uncertain])).unflatten(0, (-1, _CANDIDATES))
+        others = torch.cat((numbers[uncertain, None], others), dim=1)
+        best = others[..., 4].argmax(dim=1)
+        numbers[uncertain] = others[torch.arange(len(best), device=best.device), best]
+    numbers[:, 2:4] *= 2 * side / _SIDE
+    return numbers
+
+
+def _locate(images: list[Tensor], pose: Similarity, low_pass: Tensor) -> Tensor:
+    """Return rotation, scale, shift in pixels of the reduced images, and confidence: (N, 5).
+
+    Args:
+        images: `moving` and `fixed` with their window, (N, 1, h, w), and with its support, (N, 2, h, w).
+        pose: rotation, up to 180°, and scale.
+    """
     # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
     # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
     # its first pixel.
-    half = _SIDE // 2
-    source, target = _halve(windowed)[:, None].split(count)
-    rotated = torch.fft.rfft2(_warp(source, Similarity(rotation, scale).inverse().matrix())[:, 0])
-    fixed_spectra = torch.fft.rfft2(target[:, 0])
-    cross = torch.cat((_whiten(rotated.conj() * fixed_spectra, 1.0), _whiten(rotated * fixed_spectra, 1.0)))
+    moving, fixed, count, half = images[0], images[1], len(images[0]), _SIDE // 2
+    rotated = torch.fft.rfft2(_warp(moving, pose.inverse().matrix())[:, 0])
+    spectra = torch.fft.rfft2(fixed[:, 0])
+    cross = torch.cat((_whiten(rotated.conj() * spectra, 1.0), _whiten(rotated * spectra, 1.0)))
     y, x, height = _peak(torch.fft.irfft2(cross * low_pass, s=(half, half)), wraps=True)
     x, y = torch.where(x > half / 2, x - half, x), torch.where(y > half / 2, y - half, y)
     upright = height[:count] >= height[count:]
     shift = torch.stack([torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)], dim=1)
-    pose = Similarity(torch.where(upright, rotation, rotation + math.pi), scale, shift)
-    rotation, scale, shift, confidence = _refine(_with_support(*reduced[0]), _with_support(*reduced[1]), pose)
-    rotation, shift = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi, shift * (side / half)
+    rotation = torch.where(upright, pose.rotation, pose.rotation + math.pi)
+    rotation, scale, shift, confidence = _refine(images[2], images[3], Similarity(rotation, pose.scale, shift))
+    rotation = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi
     return torch.cat((torch.stack((rotation, scale), dim=1), shift, confidence[:, None]), dim=1)
 
 
@@ -179,6 +205,16 @@ def _peak(correlation: Tensor, *, wraps: bool) -> tuple[Tensor, Tensor, Tensor]:
     sample = torch.arange(len(row), device=row.device)
     y = row + peak_offset(correlation[sample, :, column], row, wraps=True)
     return y, column + peak_offset(correlation[sample, row], column, wraps=wraps), height
+
+
+def _further_peaks(correlation: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows and columns of the largest local maxima but the first: (N, h, w) -> twice (N * _CANDIDATES,)."""
+    around = F.pad(F.pad(correlation[:, None], (0, 0, 1, 1), mode="circular"), (1, 1), value=-math.inf)
+    is_maximum = correlation == F.max_pool2d(around, 3, 1)[:, 0]
+    index = (
+        torch.where(is_maximum, correlation, -math.inf).flatten(1).topk(1 + _CANDIDATES).indices[:, 1:].flatten()
+    )
+    return index // correlation.shape[2], index % correlation.shape[2]
 
 
 def _halve(pixels: Tensor) -> Tensor:
