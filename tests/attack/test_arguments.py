@@ -1,5 +1,6 @@
 """Wrong arguments of public functions are InputErrors, those of a wrong type also TypeErrors."""
 
+import math
 import re
 from pathlib import Path
 
@@ -54,6 +55,8 @@ WRONG_TYPES = {
     "num_classes='2'": lambda: ptn.create_model("ccnn_s", num_classes="2"),
 }
 WRONG_VALUES = {
+    "equivariance at nan degrees": lambda: ptn.equivariance_error(MODEL, IMAGES, angles=(math.nan,)),
+    "equivariance at scale 0": lambda: ptn.equivariance_error(MODEL, IMAGES, scales=(0.0,)),
     "angles=2**70": lambda: ptn.PolarGrid(2**70, 8),
     "phase=2**2000": lambda: ptn.polar_sample(IMAGES, ORIGIN, GRID, phase=2**2000),
     "rotation=2**2000": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(2**2000)),

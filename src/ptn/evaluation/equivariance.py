@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..config import checked
+from ..config import check, checked
 from ..errors import InputError
 from ..geometry import GridPose, Mode, PolarGrid, Similarity, interpolate, similarity_warp, wrap_angle
 from ..layers import CylindricalTransformer, PolarTransformer, SpatialTransformer
@@ -40,6 +40,8 @@ class Transform(NamedTuple):
     @classmethod
     def of(cls, kind: Kind, amount: float, direction: tuple[float, float] = (1.0, 0.0)) -> "Transform":
         """Returns a rotation about the center, a scaling, or a shift along `direction`."""
+        valid = math.isfinite(amount) and (kind != "scale" or amount > 0)
+        check(f"the amount of a {kind}", amount, valid, "finite, and that of a scale positive")
         if kind == "rotation":
             return cls(kind, amount, Similarity(math.radians(amount)))
         if kind == "scale":
