@@ -91,7 +91,7 @@ WRONG_VALUES = {
     "training a segmenter": lambda: ptn.fit(segmenter(image_size=16), DATA, epochs=1, progress=False),
     "testing a segmenter": lambda: ptn.evaluate(segmenter(image_size=16), DATA),
     "prediction of a segmenter": lambda: ptn.predict(segmenter(image_size=16), IMAGES),
-    "ONNX file of a segmenter": lambda: ptn.export(segmenter(image_size=16), "segmenter.onnx"),
+    "ONNX file of rows": lambda: ptn.export(torch.nn.Flatten(2), "rows.onnx", images=IMAGES),
     "rotations=10**9": lambda: ptn.evaluate(MODEL, DATA, rotations=10**9),
 }
 

@@ -30,7 +30,7 @@ Program = torch.export.ExportedProgram
 @checked
 @torch.no_grad()
 def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, tolerance: float = 1e-4) -> float:
-    """Write a classifier as an ONNX file (`.onnx`) or a `torch.export` program (`.pt2`).
+    """Write a network as an ONNX file (`.onnx`) or a `torch.export` program (`.pt2`).
 
     The file takes images (N, C, H, W), floats in [0, 1], for any N, and returns logits (N, num_classes);
     normalization is included. It is run on `images` in batches of several sizes and only written if all logits
@@ -67,9 +67,9 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
         images = sample_images(network.input_shape, max(BATCHES))
     images = images.detach().float().cpu()[torch.arange(max(BATCHES)) % len(images)]
     expected = {count: network(images[:count]) for count in BATCHES}
-    if path.suffix == ".onnx" and (not isinstance(logits := expected[1], Tensor) or logits.dim() != 2):
+    if path.suffix == ".onnx" and (not isinstance(logits := expected[1], Tensor) or logits.dim() not in (2, 4)):
         returned = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise InputError(f"{type(model).__name__} returns {returned}; an ONNX file returns logits (N, classes)")
+        raise InputError(f"{type(model).__name__} returns {returned}; an ONNX file returns {_LOGITS}")
     program = trace(network, images)
     write = _write_onnx if path.suffix == ".onnx" else _write_torch
     largest_difference = 0.0
@@ -174,13 +174,14 @@ def sample_images(input_shape: tuple[int, ...], count: int, *, seed: int = 0) ->
 
 
 _DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
+_LOGITS = "logits (N, classes) or (N, classes, H, W)"
 
 
 class OnnxModel(nn.Module):
-    """The classifier in an ONNX file, run by ONNX Runtime on the CPU: images (N, C, H, W) -> logits (N, classes).
+    """The network in an ONNX file, run by ONNX Runtime on the CPU: images (N, C, H, W) -> logits (N, classes).
 
-    Any file with one input of images and one output of logits can be used. A file with a fixed batch size is run on
-    chunks of that size.
+    That of a segmenter returns logits (N, classes, H, W). Any file with one input of images and one output of logits
+    can be used. A file with a fixed batch size is run on chunks of that size.
 
     Args:
         path: of the file.
@@ -248,8 +249,8 @@ class OnnxModel(nn.Module):
             logits = torch.from_numpy(np.concatenate(chunks))[:count]
         except Exception as error:  # the exceptions of ONNX Runtime, and outputs that are not arrays
             raise InputError(f"ONNX Runtime cannot run {self.path}: {first_line(error)}") from error
-        if logits.dim() != 2 or len(logits) != count:
-            raise InputError(f"{self.path} returns {tuple(logits.shape)}; expected logits (N, classes)")
+        if logits.dim() not in (2, 4) or len(logits) != count:
+            raise InputError(f"{self.path} returns {tuple(logits.shape)}; expected {_LOGITS}")
         return logits.float().to(images.device)
 
     def explain(self, images: Tensor) -> Explanation:
