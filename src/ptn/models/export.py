@@ -180,8 +180,8 @@ _LOGITS = "logits (N, classes) or (N, classes, H, W)"
 class OnnxModel(nn.Module):
     """The network in an ONNX file, run by ONNX Runtime on the CPU: images (N, C, H, W) -> logits (N, classes).
 
-    That of a segmenter returns logits (N, classes, H, W). Any file with one input of images and one output of logits
-    can be used. A file with a fixed batch size is run on chunks of that size.
+    A segmenter returns logits (N, classes, H, W). Any file with one input of images and one output of logits can be
+    used. A file with a fixed batch size is run on chunks of that size.
 
     Args:
         path: of the file.
