@@ -1,7 +1,8 @@
 """Tables as Markdown, and tables inside pages.
 
 In a page, `<!-- report: rotmnist ablation -->` is followed by the tables up to `<!-- end of report -->`;
-`<!-- report: brief rotmnist -->` by the errors alone, `<!-- report: rows ID ID -->` by a table of some rows.
+`<!-- report: brief rotmnist -->` by the errors alone, `<!-- report: rows ID ID -->` by a table of some rows, and
+`<!-- report: folders -->` by the runs of `ptn train --folder`.
 """
 
 import re
@@ -12,7 +13,7 @@ from ptn.training.records import Record
 
 from .published import PAPER, TABLES, PublishedRow
 from .recipes import FORMS
-from .tables import Result, Table, build_tables
+from .tables import Result, Table, build_tables, mean_and_std
 
 _NAMES = ("data set", "row")
 _BRIEF = (*_NAMES, "published", *(f"ours, {form} recipe" for form in FORMS))
@@ -66,6 +67,8 @@ def refresh(page: str, records: Sequence[Record]) -> str:
         kind, *names = block[2].split()
         if kind == "rows":
             text = _render_rows(build_tables(records, list(TABLES)), names)
+        elif kind == "folders":
+            text = _render_folders(records)
         elif kind == "brief":
             text = render(build_tables(records, names), brief=True)
         else:
@@ -91,6 +94,30 @@ def _render_rows(tables: Sequence[Table], ids: Sequence[str]) -> str:
             raise unknown_name("row", id, lines)
     cells_by_column = zip(*(lines[id] for id in ids), strict=True)
     return "\n".join([*align(dict(zip(_BRIEF, cells_by_column, strict=True)), names=_NAMES), ""])
+
+
+def _render_folders(records: Sequence[Record]) -> str:
+    """Returns one table of the finished runs on folders of images, a row for each folder and model."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.dataset == "folder" and record.status == "done":
+            groups.setdefault((record.recipe.split("/")[1], record.model), []).append(record)
+    rows = []
+    for (folder, model), runs in sorted(groups.items()):
+        errors = [run.test_error or 0.0 for run in runs]
+        epochs = sorted({run.epochs for run in runs})
+        rows.append(
+            (
+                f"`{folder}`",
+                f"`{model}`",
+                f"{runs[0].params:,}",
+                f"{spread(*mean_and_std(errors), 2)} (n={len(runs)})",
+                f"{max(errors):.2f}",
+                f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
+            )
+        )
+    headings = ("folder", "network", "parameters", "test error in %", "worst seed", "epochs")
+    return "\n".join([*align(dict(zip(headings, zip(*rows, strict=True), strict=True)), names=headings[:2]), ""])
 
 
 def _columns(table: Table, digits: int | None = None) -> dict[str, Sequence[str]]:

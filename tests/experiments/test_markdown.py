@@ -107,6 +107,18 @@ def test_a_table_replaces_what_is_between_the_markers(make_record):
     assert ("## Table 1" in brief, "params ours" in brief) == (False, False)
 
 
+def test_a_table_of_runs_on_folders(make_record):
+    def run(model, seed, error, **changes):
+        options = {"dataset": "folder", "model": model, "seed": seed, "test_error": error, **changes}
+        return make_record(None, recipe=f"folder/coins/{model}", **options)
+
+    runs = [run("ptn_b", 0, 1.0), run("ptn_b", 1, 3.0, epochs=150), run("ccnn_b", 0, 8.0)]
+    text = refresh(PAGE.format("folders"), [make_record(), *runs, run("ptn_b", 2, None, status="failed")])
+    assert [line[:2] for line in lines_of(text)[2:]] == [["`coins`", "`ccnn_b`"], ["`coins`", "`ptn_b`"]]
+    found = [cells(text, "`coins`", "`ptn_b`")[key] for key in ("test error in %", "worst seed", "epochs")]
+    assert found == ["2.00 ± 1.41 (n=2)", "3.00", "150 to 200"]
+
+
 def test_rows_of_several_tables_make_one_table(make_record):
     text = refresh(PAGE.format("rows sim2mnist.ptn_b rotmnist.ptn_b.plus rotmnist.hnet"), [make_record()])
     assert [line[:3] for line in lines_of(text)[2:]] == [

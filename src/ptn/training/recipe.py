@@ -187,7 +187,7 @@ class Recipe:
 
 STEPS = 3000
 """Approximate number of optimization steps of a default recipe for data sets."""
-IMAGES_SEEN = 150_000
+IMAGES_SEEN = 60_000
 """Approximate number of images, with repetitions, that a recipe for a small folder trains on."""
 
 _VOXEL_MODELS = ("ccnn_3d", "cylindrical", "cylindrical_l")
