@@ -1,7 +1,7 @@
 """Kills training at random moments and at chosen points, resumes it, and prints what came of it as JSON.
 
-Each trial is a fork of this process, which has imported everything. `python kills.py FOLDER RANDOM CHOSEN` expects
-the images in FOLDER/pictures.
+Random moments are in CPU time, which does not depend on the load of the machine. Each trial is a fork of this
+process, which has imported everything. `python kills.py FOLDER RANDOM CHOSEN` expects the images in FOLDER/pictures.
 """
 
 import contextlib
@@ -81,20 +81,18 @@ def fork(work) -> int:
         os._exit(99)
 
 
-def trial(folder: Path, *, point: int | None = None, delay: float | None = None) -> dict[str, object]:
-    """Kills a run, resumes it, and returns what is in its folder."""
+def trial(folder: Path, *, point: int | None = None, seconds: float | None = None) -> dict[str, object]:
+    """Kills a run at a point or after seconds of CPU time, resumes it, and returns what is in its folder."""
     folder.mkdir()
 
     def doomed() -> int:
         if point is not None:
             Points(point)
+        if seconds is not None:
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends the process as SIGKILL does
         return train(folder)
 
-    child = fork(doomed)
-    if delay is not None:
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    killed = os.WIFSIGNALED(os.waitpid(fork(doomed), 0)[1])
     code = os.waitstatus_to_exitcode(os.waitpid(fork(lambda: train(folder, "--resume")), 0)[1])
     return {"killed": killed, "code": code, **contents(folder)}
 
@@ -121,16 +119,16 @@ def run_all(root: Path, randoms: int, chosen: int) -> None:
 
     def count() -> int:
         points = Points(None)
-        start = time.perf_counter()
+        start = time.process_time()
         code = train(root / "straight")
-        os.write(writer, json.dumps([points.count, time.perf_counter() - start]).encode())
+        os.write(writer, json.dumps([points.count, time.process_time() - start]).encode())
         return code
 
     assert os.waitpid(fork(count), 0)[1] == 0
     total, seconds = json.loads(os.read(reader, 1000))
     expected = contents(root / "straight")
     dice = random.Random(0)
-    trials = [trial(root / f"random-{k}", delay=dice.uniform(0, seconds)) for k in range(randoms)]
+    trials = [trial(root / f"random-{k}", seconds=dice.uniform(0.001, seconds)) for k in range(randoms)]
     # half of the points around the checkpoints, half around the weights, the records and the report, the last 50
     points = [1 + k * (total - 50) // (chosen // 2) for k in range(chosen // 2)]
     points += [total - 50 + k * 50 // (chosen - len(points)) for k in range(chosen - len(points))]

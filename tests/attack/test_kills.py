@@ -15,7 +15,7 @@ RANDOM, CHOSEN = 20, 14
 def test_killed_runs_end_with_the_same_weights_and_one_record(pictures, tmp_path):
     command = [sys.executable, str(Path(__file__).with_name("kills.py")), str(tmp_path), str(RANDOM), str(CHOSEN)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])
     expected, trials = outcome["expected"], outcome["trials"]
