@@ -1,7 +1,7 @@
 """Kills training at random moments and at chosen points, resumes it, and prints what came of it as JSON.
 
 Random moments are in CPU time, which does not depend on the load of the machine. Each trial is a fork of this
-process, which has imported everything. `python kills.py FOLDER RANDOM CHOSEN` expects the images in FOLDER/pictures.
+process with everything imported. `python kills.py FOLDER RANDOM CHOSEN` expects the images in FOLDER/pictures.
 """
 
 import contextlib
