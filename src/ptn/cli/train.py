@@ -116,6 +116,7 @@ def _train_folder(
     """Trains one network, or several for the same time; returns the exit code."""
     from ..config import override
     from ..training import Session, folder_recipe, read_records, with_seeds
+    from ..training.recipe import explain_choices
     from ..training.session import run_folder
 
     names: list[str | None] = [None] if models is None else [name.strip() for name in models.split(",")]
@@ -124,6 +125,9 @@ def _train_folder(
         changes = {"max_seconds": 60.0, **changes}
     chosen = [folder_recipe(folder, model=name, image_size=image_size) for name in names]
     recipes = [override(recipe, changes) for recipe in chosen]
+    given = {*changes, *({"model"} if names[0] else ()), *({"image_size"} if image_size else ())}
+    if reasons := [text for key, text in explain_choices(chosen[0]).items() if key not in given]:
+        show(f"chosen: {'; '.join(reasons)}")
 
     def limited(index: int, seconds: float) -> "list[Recipe]":
         """Returns the runs of a network; those of all but the first are limited to a time."""

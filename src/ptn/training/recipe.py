@@ -238,6 +238,17 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
     )
 
 
+def explain_choices(recipe: Recipe) -> dict[str, str]:
+    """Returns the choices of `folder_recipe` with their reasons, by the option or setting that changes them."""
+    few = "less than 200" if recipe.model.name == "ptn_s" else "200 or more"
+    return {
+        "model": f"{recipe.model.name} for {few} training images",
+        "image_size": f"{recipe.data.options['image_size']} pixels, the median of the shorter sides (28 to 64)",
+        "batch": f"batches of {recipe.batch}, an eighth of the images (at most 100)",
+        "epochs": f"{recipe.epochs} epochs at most, about {IMAGES_SEEN:,} images (10 to 300)",
+    }
+
+
 def dataset_recipe(name: str, *, model: str | None = None) -> Recipe:
     """Returns a recipe for a data set of the catalog: "rotmnist", "modelnet40".
 
