@@ -187,7 +187,7 @@ class Recipe:
 
 STEPS = 3000
 """Approximate number of optimization steps of a default recipe for data sets."""
-IMAGES_SEEN = 60_000
+IMAGES_SEEN = 100_000
 """Approximate number of images, with repetitions, that a recipe for a small folder trains on."""
 
 _VOXEL_MODELS = ("ccnn_3d", "cylindrical", "cylindrical_l")
@@ -224,7 +224,7 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
     augment = replace(_ANY_ROTATION, scale=(0.9, 1.1), shift_px=shift, padding_mode="border")
     recipe = default_recipe(name, data, model, count, augment=augment)
     options = {"heatmap": "evidence"} if "heatmap" in list_options(model) else {}
-    batch = max(2, min(100, count // 8))
+    batch = max(2, min(50, count // 8))  # a smaller batch finds the origin in fewer epochs
     epochs = max(10, min(300, (IMAGES_SEEN + 10 * count) // max(1, count)))
     if model not in list_models() and options:  # a backbone with a lower rate
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, origin_scale=10.0))
@@ -244,7 +244,7 @@ def explain_choices(recipe: Recipe) -> dict[str, str]:
     return {
         "model": f"{recipe.model.name} for {few} training images",
         "image_size": f"{recipe.data.options['image_size']} pixels, the median of the shorter sides (28 to 64)",
-        "batch": f"batches of {recipe.batch}, an eighth of the images (at most 100)",
+        "batch": f"batches of {recipe.batch}, an eighth of the images (at most 50)",
         "epochs": f"{recipe.epochs} epochs at most, about {IMAGES_SEEN:,} images (10 to 300)",
     }
 
