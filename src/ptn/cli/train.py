@@ -116,6 +116,7 @@ def _train_folder(
     """Trains one network, or several for the same time; returns the exit code."""
     from ..config import override
     from ..training import Session, folder_recipe, read_records, with_seeds
+    from ..training.progress import make_reporter
     from ..training.recipe import explain_choices
     from ..training.session import run_folder
 
@@ -126,8 +127,7 @@ def _train_folder(
     chosen = [folder_recipe(folder, model=name, image_size=image_size) for name in names]
     recipes = [override(recipe, changes) for recipe in chosen]
     given = {*changes, *({"model"} if names[0] else ()), *({"image_size"} if image_size else ())}
-    if reasons := [text for key, text in explain_choices(chosen[0]).items() if key not in given]:
-        show(f"chosen: {'; '.join(reasons)}")
+    reasons = [text for key, text in explain_choices(chosen[0]).items() if key not in given]
 
     def limited(index: int, seconds: float) -> "list[Recipe]":
         """Returns the runs of a network; those of all but the first are limited to a time."""
@@ -135,7 +135,8 @@ def _train_folder(
         limits = {"epochs": epochs, "patience": 0, "max_seconds": max(1.0, seconds)} if index else {}
         return with_seeds(override(recipes[index], limits), seeds)
 
-    options = {**options, "splits": {}}
+    reporter = make_reporter(f"chosen: {'; '.join(reasons)}" if reasons else "")
+    options = {**options, "splits": {}, "reporter": reporter}
     if len(recipes) > 1:  # errors of the last network come before hours are spent on the first
         shared = {"folder": options["output"], **{key: options[key] for key in ("resume", "fresh", "splits")}}
         Session(**shared).check([recipe for index in range(len(recipes)) for recipe in limited(index, 1.0)])

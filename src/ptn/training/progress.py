@@ -16,9 +16,15 @@ _TITLE = 28  # characters of a title that fit into a line of 80
 
 
 class PlainReporter:
-    """Prints plain lines, about 20 for each run."""
+    """Prints plain lines, about 20 for each run; `opening` comes before those of the first run."""
+
+    def __init__(self, opening: str = "") -> None:
+        self.opening = opening
 
     def begin(self, run: Run) -> None:
+        if self.opening:
+            self.print(self.opening)
+            self.opening = ""
         self.print(f"{run.title}: {describe_choices(run)}")
 
     def step(self, run: Run) -> None:
@@ -55,7 +61,8 @@ class QuietReporter(PlainReporter):
 class LiveReporter(PlainReporter):
     """Shows a progress bar for each active run."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: str = "") -> None:
+        super().__init__(opening)
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
 
@@ -97,9 +104,9 @@ class LiveReporter(PlainReporter):
         self.bars.console.print(line, highlight=False, markup=False)
 
 
-def make_reporter() -> PlainReporter:
+def make_reporter(opening: str = "") -> PlainReporter:
     """Returns a reporter for standard output."""
-    return LiveReporter() if sys.stdout.isatty() else PlainReporter()
+    return (LiveReporter if sys.stdout.isatty() else PlainReporter)(opening)
 
 
 def summarize(records: Sequence[Record]) -> str:
