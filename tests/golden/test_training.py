@@ -18,9 +18,12 @@ from training_runs import KINDS, digest, hash_weights, make_run, train
 
 FIRST = 5
 FIRST_RTOL = {"digits_modern_bf16": 5e-3}
-LATER_RTOL = {"digits_modern_bf16": 2e-2, "digits_paper": 2e-2, "stn": 1e-2, "photographs": 5e-2, "large": 5e-2}
+LATER_RTOL = {
+    **{"digits_modern_bf16": 2e-2, "digits_paper": 2e-2, "stn": 1e-2, "photographs": 5e-2, "large": 5e-2},
+    "folder": 2e-2,
+}
 # the absolute part is for small weights, which rounding moves by a few times the learning rate
-WEIGHT_RTOL, WEIGHT_ATOL = 2e-2, 0.02
+WEIGHT_RTOL, WEIGHT_ATOL = 2e-2, {"photographs": 0.05}
 
 
 @cache
@@ -43,11 +46,12 @@ def test_losses_and_weights_are_those_recorded(kind):
     assert losses == pytest.approx(expected["losses"], rel=LATER_RTOL.get(kind, 2e-3))
     assert actual["valid_errors"] == pytest.approx(expected["valid_errors"], abs=12)
     assert actual["weights"].keys() == expected["weights"].keys()
+    atol = WEIGHT_ATOL.get(kind, 0.02)
     for name, (total, norm) in expected["weights"].items():
         actual_total, actual_norm = actual["weights"][name]
-        assert actual_norm == pytest.approx(norm, rel=WEIGHT_RTOL, abs=WEIGHT_ATOL), name
+        assert actual_norm == pytest.approx(norm, rel=WEIGHT_RTOL, abs=atol), name
         # a sum may cancel: its error is of the order of the norm's, not of its own
-        assert actual_total == pytest.approx(total, rel=WEIGHT_RTOL, abs=0.05 * norm + 10 * WEIGHT_ATOL), name
+        assert actual_total == pytest.approx(total, rel=WEIGHT_RTOL, abs=0.05 * norm + 10 * atol), name
     if golden.on_recorded_machine("training"):
         assert actual["sha256"] == expected["sha256"]
 
