@@ -16,7 +16,8 @@ from ptn.geometry import Similarity, origin_px
 
 FRAMES, FRAMES_PER_SECOND = 150, 25
 TICKS = 72
-_LAST_FRAME_MS = 2000  # time to read the scores
+_RESULT_MS = 2000  # time to read the scores
+_TURN = math.radians(420)  # as in the opening scene of the page: it ends where the predictions differ
 _SIZE = (10.0, 3.9)  # inches
 _DOTS_PER_INCH = 140
 _RADII = ((1.0, 0.08), (0.9, 0.08))  # outer radius and width of the strip of each network
@@ -26,11 +27,11 @@ _HALF = 0.56  # half the side of the image in the ring
 
 def draw(pair: Pair, digit: Tensor, path: Path) -> None:
     """Writes the animation of `digit` (1, 28, 28) in [0, 1], read by `pair`, as a looping WebP."""
-    first, *others = _render(pair, digit)
-    durations = [1000 // FRAMES_PER_SECOND] * (FRAMES - 1) + [_LAST_FRAME_MS]
+    *others, result = _render(pair, digit)  # the result comes first, for readers without animations
+    durations = [_RESULT_MS] + [1000 // FRAMES_PER_SECOND] * (FRAMES - 1)
     options = {"duration": durations, "loop": 0, "quality": 62, "method": 4, "minimize_size": True}
     with atomic_path(path) as temporary:
-        first.save(temporary, "WEBP", save_all=True, append_images=others, **options)
+        result.save(temporary, "WEBP", save_all=True, append_images=others, **options)
 
 
 def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
@@ -42,7 +43,7 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
     assert pair.plain is not None
     label = int(pair.polar(place(digit[None], Similarity(scale=pair.digit_scale), pair.size, 1)).argmax())
     shift = 0.13 * pair.size[1], -0.09 * pair.size[0]  # as in the opening scene of the page
-    turns = torch.arange(FRAMES) * (2 * math.pi / FRAMES)
+    turns = torch.linspace(0, _TURN, FRAMES)
     images = place(digit.expand(FRAMES, -1, -1, -1), Similarity(turns, pair.digit_scale, shift), pair.size, 1)
     explanation: Any = pair.polar.explain(images)
     probabilities = [explanation.logits.softmax(dim=1), pair.plain(images).softmax(dim=1)]
@@ -74,7 +75,7 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
             )
         angle = float(turns[frame])
         needle.set_data([0.8 * math.sin(angle)], [0.8 * math.cos(angle)])
-        shown = min(TICKS, 1 + int(frame * TICKS / FRAMES))
+        shown = min(TICKS, 1 + int(angle * TICKS / (2 * math.pi)))
         networks = zip(cards, _RING_COLORS, strips, ring, probabilities, strict=True)
         for card, color, strip, labels, scores in networks:
             assert labels is not None

@@ -42,7 +42,7 @@ _DATASETS = {
     ),
     "sim2mnist": _Data(
         "SIM2MNIST",
-        "digits at any angle, 1 to 2.4 times as large, anywhere among clutter",
+        "digits at any angle, 1–2.4× as large, in clutter",
         1.7,
         "digits at every angle",
         True,

@@ -216,8 +216,8 @@ const presets = {
   clutter: () => {
     const trained = setup.models.find(({ key }) => key.includes("sim2mnist"));
     if (trained && trained !== state.model) setModel(trained);
-    move({ ...UPRIGHT, turn: 120, size: 0.7, clutter: makeClutter(sheets.digits, state.model, 8, 7) });
-    note("These two networks were trained among clutter, on digits at every angle.");
+    move({ ...UPRIGHT, turn: 45, size: 0.7, clutter: makeClutter(sheets.digits, state.model, 12, 7) });
+    note("Both networks were trained on digits at every angle, among two fragments of others; here are twelve.");
   },
   six: () => {
     state.clutter = null;
@@ -231,7 +231,7 @@ const presets = {
   },
   edge: () => {
     move({ ...UPRIGHT, x: 0.46 * reach(), clutter: null });
-    note("A part of the image is outside. Neither network can read what it cannot see, and the predicted centre is drawn inwards.");
+    note("A part is outside the image: both networks fail at many angles, and the predicted centre is drawn inwards.");
   },
 };
 
@@ -269,8 +269,7 @@ async function opening() {
     showRing(predictions, Math.min(steps, 1 + Math.floor((turned * steps) / 360)));
     return { turn: turned, ...shift };
   }, OPENING);
-  showRing(predictions, steps);
-  sight.unroll.play();
+  if (!touched) sight.unroll.play();
 }
 
 // Resolves once most of an element is on the screen; in another page it may be far below.
@@ -432,6 +431,7 @@ async function refreshRing() {
 
 function showRing(predictions, count) {
   ring.show(predictions, count);
+  byId("outlined").hidden = !ring.outlined;
   answers.score(ring.scores, ring.shown, state.truth);
 }
 

@@ -14,6 +14,7 @@ export class Ring {
     this.tracks = element(svg, "g");
     this.ticks = element(svg, "g");
     this.scores = [];
+    this.outlined = false; // whether a tick is outlined: wrong, but the same as upright
   }
 
   // Clears the ring. `networks` is the number of networks, `truth` the true class or null.
@@ -38,6 +39,7 @@ export class Ring {
       const expected = this.truth ?? labels[0];
       return labels.slice(0, count).filter((label) => label === expected).length;
     });
+    this.outlined = false;
     this.ticks.replaceChildren();
     predictions.forEach((labels, index) => {
       const marks = { good: "", same: "", bad: "" };
@@ -45,6 +47,7 @@ export class Ring {
         const kind = label === (this.truth ?? labels[0]) ? "good" : label === labels[0] ? "same" : "bad";
         marks[kind] += tick(step, labels.length, ...RADII[index]);
       });
+      this.outlined ||= marks.same !== "";
       for (const [kind, d] of Object.entries(marks)) element(this.ticks, "path", { class: `tick ${KINDS[index]} ${kind}`, d });
     });
   }

@@ -111,13 +111,17 @@ function shrink(bitmap, width, height) {
   return context.getImageData(0, 0, width, height).data;
 }
 
-// Difference of each pixel from the background, the median of the border; small differences become 0.
+// Difference of each pixel from the background; small differences become 0. The background is a plane through the
+// medians of the four sides, because light on paper is rarely even.
 function inkOf(values, width, height) {
-  const border = [];
-  for (let x = 0; x < width; x++) border.push(values[x], values[(height - 1) * width + x]);
-  for (let y = 0; y < height; y++) border.push(values[y * width], values[y * width + width - 1]);
-  const paper = border.sort((a, b) => a - b)[border.length >> 1];
-  const far = values.map((value) => Math.abs(value - paper));
+  const median = (count, at) => Array.from({ length: count }, (_, step) => values[at(step)]).sort((a, b) => a - b)[count >> 1];
+  const [left, right] = [0, width - 1].map((x) => median(height, (y) => y * width + x));
+  const [top, bottom] = [0, height - 1].map((y) => median(width, (x) => y * width + x));
+  const far = values.map((value, index) => {
+    const x = ((index % width) + 0.5) / width - 0.5;
+    const y = (Math.floor(index / width) + 0.5) / height - 0.5;
+    return Math.abs(value - (left + right + top + bottom) / 4 - (right - left) * x - (bottom - top) * y);
+  });
   const most = Math.max(64, far.reduce((a, b) => Math.max(a, b), 0));
   return far.map((value) => Math.max(0, (value / most - 0.2) / 0.8) * 255);
 }
