@@ -213,7 +213,7 @@ class PolarGrid:
 
 
 def check_number(name: str, value: object, *, tensors: bool = True) -> None:
-    """Raise InputError unless `value` is a real tensor, an integer of 64 bits or a number that fits into float32."""
+    """Raise InputError unless `value` is a real tensor, an integer of 64 bits or a float of at most float32."""
     if isinstance(value, int) and abs(value) >= 2**63:
         raise InputError(f"{name} must be a number of at most 64 bits")
     if isinstance(value, Tensor) and tensors:

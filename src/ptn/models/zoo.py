@@ -248,8 +248,8 @@ def decode_metadata(
         try:
             values[key] = parse_json(text, f"{key} in {path}")
         except InputError:
-            if key in ("config", "classes", "dataset_options"):
-                raise  # others may be plain strings
+            if key == "config":  # others may be plain strings
+                raise
     config, classes = values.pop("config", None), values.pop("classes", None)
     if config is not None:
         config = build(ModelConfig, config, f"configuration in {path}")
