@@ -31,6 +31,10 @@ WRONG_TYPES = {
     "wrap_pad(x, '1')": lambda: ptn.wrap_pad(IMAGES, "1"),
     "wrap_pad(x, (1, None))": lambda: ptn.wrap_pad(IMAGES, (1, None)),
     "wrap_pad(None, 1)": lambda: ptn.wrap_pad(None, 1),
+    "sparse images": lambda: ptn.polar_sample(IMAGES.to_sparse(), ORIGIN, GRID),
+    "images of 8 bits": lambda: ptn.polar_sample(IMAGES.to(torch.float8_e5m2), ORIGIN, GRID),
+    "shift_px=('1', 2)": lambda: ptn.Similarity(shift_px=("1", 2)),
+    "complex shift_px": lambda: ptn.Similarity(shift_px=torch.ones(2, 2, dtype=torch.complex64)),
     "grid=None": lambda: ptn.polar_sample(IMAGES, ORIGIN, None),
     "unsample, grid=None": lambda: ptn.polar_unsample(IMAGES, ORIGIN, None, (16, 16)),
     "transformer, grid=None": lambda: PolarTransformer(None),
@@ -55,6 +59,14 @@ WRONG_TYPES = {
     "num_classes='2'": lambda: ptn.create_model("ccnn_s", num_classes="2"),
 }
 WRONG_VALUES = {
+    "wrap_pad(x, 2**30)": lambda: ptn.wrap_pad(IMAGES, 2**30),
+    "wrap_pad of nothing": lambda: ptn.wrap_pad(IMAGES[:, :, :0], 1),
+    "wrap_pad that crops everything": lambda: ptn.wrap_pad(IMAGES, (-20, 0)),
+    "wrap_pad that crops a side": lambda: ptn.wrap_pad(IMAGES, (0, (-20, 20))),
+    "scale=1e300": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(scale=1e300)),
+    "fill=1e300": lambda: ptn.polar_unsample(IMAGES[..., :8, :8], ORIGIN, GRID, (16, 16), fill=1e300),
+    "outer_px=1e300": lambda: ptn.PolarGrid(8, 8, outer_px=(1e300, 0)),
+    "inverse of shift_px=(1,)": lambda: ptn.Similarity(shift_px=(1,)).inverse(),
     "equivariance at nan degrees": lambda: ptn.equivariance_error(MODEL, IMAGES, angles=(math.nan,)),
     "equivariance at scale 0": lambda: ptn.equivariance_error(MODEL, IMAGES, scales=(0.0,)),
     "angles=2**70": lambda: ptn.PolarGrid(2**70, 8),
@@ -116,6 +128,19 @@ def test_numbers_of_numpy_and_integers_are_numbers():
     shifted = ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=(3.0, 2.0)))
     for shift in ((3, 2), [3, 2], (np.float64(3), np.int64(2))):
         assert torch.equal(ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=shift)), shifted)
+
+
+def test_other_numbers_are_accepted():
+    outer_px = torch.tensor([1, 1])
+    expected = ptn.polar_sample(IMAGES, ORIGIN, ptn.PolarGrid(8, 8, outer_px=(1, 1)))
+    assert torch.allclose(ptn.polar_sample(IMAGES, ORIGIN, GRID, outer_px=outer_px), expected)
+    assert ptn.Similarity(math.inf).matrix()[:, :2].isnan().all()
+    assert (
+        ptn.polar_unsample(
+            IMAGES[..., :8, :8], ORIGIN, ptn.PolarGrid(8, 8, r_max_px=4), (16, 16), fill=-math.inf
+        ).min()
+        == -math.inf
+    )
 
 
 def test_images_and_meshes_are_bounded(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -141,7 +142,10 @@ def _train_folder(
         shared = {"folder": options["output"], **{key: options[key] for key in ("resume", "fresh", "splits")}}
         Session(**shared).check([recipe for index in range(len(recipes)) for recipe in limited(index, 1.0)])
     finished: list[Record] = []
+    budget, start = options["budget_seconds"], time.monotonic()
     for index in range(len(recipes)):
+        if budget is not None and index:  # of all networks together
+            options["budget_seconds"] = max(0.0, budget - (time.monotonic() - start))
         seconds = max((record.train_seconds for record in finished[: len(seeds)]), default=0.0)
         seeded = limited(index, seconds)
         if code := run_session(seeded, **options):

@@ -104,6 +104,9 @@ def list_images(root: Path) -> dict[str, Listing]:
     train = listings["train"]
     if len(train) < 2:
         raise InputError(f"{folders['train']} must have one folder per class, at least two; it has {len(train)}")
+    for name in (str(root.absolute()), *train):  # weights and records contain it
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise InputError(f"{name}: the name of a folder must be Unicode: rename it")
     for name, files in train.items():
         if not files:
             raise InputError(f"{folders['train'] / name} has no images: every class needs some")

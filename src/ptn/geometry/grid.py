@@ -213,7 +213,7 @@ class PolarGrid:
 
 
 def check_number(name: str, value: object, *, tensors: bool = True) -> None:
-    """Raise InputError unless `value` is a real tensor or a real number, integers of at most 64 bits."""
+    """Raise InputError unless `value` is a real tensor, an integer of 64 bits or a float of at most float32."""
     if isinstance(value, int) and abs(value) >= 2**63:
         raise InputError(f"{name} must be a number of at most 64 bits")
     if isinstance(value, Tensor) and tensors:
@@ -224,8 +224,9 @@ def check_number(name: str, value: object, *, tensors: bool = True) -> None:
     if not real:
         allowed = "a real number or a tensor (N,)" if tensors else "a finite number"
         raise InputTypeError(f"{name} must be {allowed}; got {value!r}")
-    if isinstance(value, int) and abs(value) >= 2**63:
-        raise InputError(f"{name} must be a number of at most 64 bits")
+    fits = isinstance(value, Tensor) or not 2.0**128 <= abs(float(value)) < math.inf  # type: ignore[arg-type]
+    if not fits:
+        raise InputError(f"{name} must be a number that fits into float32")
 
 
 def check_grid(grid: object) -> None:

@@ -323,7 +323,7 @@ def _check_pose(grid: PolarGrid, pose: GridPose, count: int, size: tuple[int, in
     if aspect is not None and values_known(aspect) and bool((aspect <= 0).any()):
         raise InputError("aspect must be positive")
     if outer_px is not None and values_known(outer_px):
-        room, distance = grid.outer_radius(size) - grid.inner_radius, outer_px.norm(dim=-1)
+        room, distance = grid.outer_radius(size) - grid.inner_radius, outer_px.float().norm(dim=-1)
         if bool((distance.isfinite() & (distance >= room)).any()):
             raise InputError(f"outer_px must be less than r_max - r_min ({room:g} px) from the origin")
 
@@ -626,6 +626,8 @@ def check_images(images: Tensor, layout: str = "(N, C, H, W)") -> None:
         raise InputError(f"expected a tensor {layout}; got shape {tuple(images.shape)}")
     if not images.is_floating_point():
         raise InputError(f"expected floating-point values in [0, 1]; got {images.dtype}: divide bytes by 255")
+    if images.itemsize == 1 or images.layout != torch.strided:
+        raise InputTypeError(f"expected a dense tensor of 16 to 64 bits; got {images.dtype}, {images.layout}")
     if not images.numel() and 0 in images.shape[1:]:
         raise InputError(f"expected a tensor {layout} that is not empty; got shape {tuple(images.shape)}")
 

@@ -47,8 +47,13 @@ class Similarity:
     def __post_init__(self) -> None:
         check_number("rotation", self.rotation)
         check_number("scale", self.scale)
-        if not isinstance(self.shift_px, Tensor | tuple | list):
-            raise InputTypeError(f"shift_px must be (x, y) or a tensor (N, 2); got {self.shift_px!r}")
+        shift = self.shift_px
+        if not isinstance(shift, Tensor | tuple | list) or (isinstance(shift, Tensor) and shift.is_complex()):
+            raise InputTypeError(f"shift_px must be (x, y) or a tensor (N, 2); got {shift!r}")
+        if (shift.shape[-1:] if isinstance(shift, Tensor) else (len(shift),)) != (2,):
+            raise InputError(f"shift_px must be (x, y) or a tensor (N, 2); got {shift!r}")
+        for number in () if isinstance(shift, Tensor) else shift:
+            check_number("shift_px", number)
 
     def compose(self, first: "Similarity") -> "Similarity":
         """Return the map that applies `first` and then `self`."""
@@ -79,7 +84,9 @@ class Similarity:
 
     def _rotate_and_scale(self, x: Any, y: Any) -> tuple[Any, Any]:
         functions: Any = torch if isinstance(self.rotation, Tensor) else math
-        cos, sin = self.scale * functions.cos(self.rotation), self.scale * functions.sin(self.rotation)
+        exact = isinstance(self.rotation, Tensor) or math.isfinite(self.rotation)
+        rotation = self.rotation if exact else math.nan  # math.cos raises for infinity
+        cos, sin = self.scale * functions.cos(rotation), self.scale * functions.sin(rotation)
         return cos * x - sin * y, sin * x + cos * y
 
 
@@ -192,12 +199,9 @@ def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *sha
                 f"a field of a Similarity must have shape {shape} or {(count, *shape)}; got {tuple(value.shape)}"
             )
         return value.to(dtype=dtype, device=device).expand(count, *shape)
-    if isinstance(value, tuple | list) and (len(value),) == shape:
+    if isinstance(value, tuple | list):
         return torch.stack([_per_image(number, images) for number in value], dim=1)
-    if shape:
-        raise InputTypeError(f"shift_px must be (x, y) or a tensor (N, 2); got {value!r}")
-    check_number("a field of a Similarity", value)
-    return torch.full((count,), value, dtype=dtype, device=device)  # type: ignore[arg-type]
+    return torch.full((count,), value, dtype=dtype, device=device)
 
 
 def measure_shift(reference: Tensor, moved: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Circular padding along the angle axis."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError, InputTypeError
+from .grid import MAX_PIXELS
 
 Amount = int | tuple[int, int]
 
@@ -30,6 +32,10 @@ def wrap_pad(x: Tensor, pad: int | tuple[Amount, ...]) -> Tensor:
         raise InputTypeError(f"expected {axes} amounts of padding in integers, or pairs of them; got {pad!r}")
     if not all(type(side) is int and abs(side) < 2**31 for pair in pairs for side in pair):
         raise InputTypeError(f"amounts of padding must be integers of 32 bits; got {pad!r}")
+    cropped = any(-side >= size for size, pair in zip(x.shape[2:], pairs, strict=True) for side in pair)
+    sizes = [size + sum(pair) for size, pair in zip(x.shape[2:], pairs, strict=True)]
+    if cropped or min(*sizes, *x.shape[2:]) < 1 or math.prod(sizes) > 2 * MAX_PIXELS:
+        raise InputError(f"a tensor {tuple(x.shape)} cannot be padded by {pad!r}, to {sizes}")
     angle, *others = pairs
     wrapped = wrap_angle(x, angle)
     if not any(any(pair) for pair in others):

@@ -4,7 +4,6 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -246,8 +245,11 @@ def decode_metadata(
     for key, text in texts.items():
         if _METADATA.get(key) is str:
             continue
-        with suppress(InputError):  # a plain string
-            values[key] = parse_json(text, key)
+        try:
+            values[key] = parse_json(text, f"{key} in {path}")
+        except InputError:
+            if key == "config":  # others may be plain strings
+                raise
     config, classes = values.pop("config", None), values.pop("classes", None)
     if config is not None:
         config = build(ModelConfig, config, f"configuration in {path}")

@@ -186,6 +186,17 @@ def test_several_models_are_trained_for_the_same_time_and_compared(ptn_cli, pict
     assert report.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_time_budget_is_that_of_all_models_together(ptn_cli, pictures, tmp_path, monkeypatch):
+    budgets = []
+    monkeypatch.setattr(
+        "ptn.cli.train.run_session", lambda recipes, **options: budgets.append(options["budget_seconds"])
+    )
+    monkeypatch.setattr("ptn.training.read_records", lambda path: [])
+    options = ("--image-size", 20, "--models", "ptn_s,ccnn_s", "-o", tmp_path / "runs", "--budget-seconds", 50)
+    ptn_cli("train", "--folder", pictures, *options)
+    assert budgets[0] == 50 > budgets[1]
+
+
 def test_a_stopped_run_has_weights_and_a_finished_one_goes_on(ptn_cli, pictures, tmp_path, monkeypatch):
     arguments = small(pictures, tmp_path / "runs", 3)
     monkeypatch.setattr("ptn.training.session.Session._evaluate", fail)

@@ -56,6 +56,16 @@ def test_the_split_depends_on_the_seed_and_not_on_the_listing(flat, monkeypatch)
     assert after.meta["sha256"] == before.meta["sha256"]
 
 
+def test_names_that_are_not_unicode_are_refused(flat):
+    (flat / "cat").rename(flat / "c\udcfft")
+    with pytest.raises(InputError, match="Unicode"):
+        load_folder(flat, "train", image_size=4)
+    with pytest.raises(InputError, match="Unicode"):
+        load_folder(
+            (flat / "c\udcfft").rename(flat / "cat").parent.rename(flat.parent / "\udcff"), "train", image_size=4
+        )
+
+
 @pytest.mark.parametrize("valid_name", ["valid", "val"])
 def test_splits_with_folders_have_the_images_of_their_folders(tmp_path, valid_name):
     for index, split in enumerate(["train"] * 6 + [valid_name] * 4 + ["test"] * 2):
