@@ -101,12 +101,14 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     def locate(pairs: Tensor, row: Tensor, column: Tensor, refined: int) -> Tensor:
         """Return the best pose of each pair after the `refined` ones with the highest peaks are refined: (N, 5)."""
         each = len(row) // len(pairs)
+        several = pairs.repeat_interleave(each)
         pose = Similarity(row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP))
-        found = _locate(*(part[pairs.repeat_interleave(each)] for part in halves), pose, low_pass)
+        found = _locate(halves[0][several], halves[1][several], pose, low_pass)
         found = found.unflatten(0, (-1, each))
         likely = found[..., 4:].topk(refined, dim=1).indices
         found = torch.take_along_dim(found, likely, dim=1).flatten(0, 1)
-        found = _refine(*(part[pairs.repeat_interleave(refined)] for part in supported), found)
+        several = pairs.repeat_interleave(refined)
+        found = _refine(supported[0][several], supported[1][several], found)
         found = found.unflatten(0, (-1, refined))
         return torch.take_along_dim(found, found[..., 4:].argmax(dim=1, keepdim=True), dim=1)[:, 0]
 
@@ -139,8 +141,9 @@ def _locate(moving: Tensor, fixed: Tensor, pose: Similarity, low_pass: Tensor) -
     x, y = torch.where(x > half / 2, x - half, x), torch.where(y > half / 2, y - half, y)
     upright = height[:count] >= height[count:]
     shift = [torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)]
-    rotation = torch.where(upright, pose.rotation, pose.rotation + math.pi)
-    return torch.stack((rotation, pose.scale, *shift, height.view(2, count).amax(dim=0)), dim=1)
+    rotation, scale = torch.as_tensor(pose.rotation), torch.as_tensor(pose.scale)
+    rotation = torch.where(upright, rotation, rotation + math.pi)
+    return torch.stack((rotation, scale, *shift, height.view(2, count).amax(dim=0)), dim=1)
 
 
 def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
@@ -263,5 +266,6 @@ def _refine(moving: Tensor, fixed: Tensor, found: Tensor) -> Tensor:
     products = values @ values.mT
     power = (products[:, 0, 0] * products[:, 1, 1]).sqrt().clamp(min=1e-12)
     confidence = (products[:, 0, 1] / power).clamp(0, 1)
-    rotation = torch.remainder(pose.rotation + math.pi, 2 * math.pi) - math.pi
-    return torch.cat((torch.stack((rotation, pose.scale), dim=1), pose.shift_px, confidence[:, None]), dim=1)
+    rotation, scale, shift = (torch.as_tensor(value) for value in (pose.rotation, pose.scale, pose.shift_px))
+    rotation = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi
+    return torch.cat((torch.stack((rotation, scale), dim=1), shift, confidence[:, None]), dim=1)
