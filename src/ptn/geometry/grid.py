@@ -95,6 +95,9 @@ class PolarGrid:
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
         for name in ("start", "sweep", "aspect", "tilt"):
             check_number(name, getattr(self, name), tensors=False)
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if math.isclose(self.sweep, 2 * math.pi, rel_tol=1e-7):  # also 2π in float32, which is larger
+            object.__setattr__(self, "sweep", 2 * math.pi)
         if not 1e-6 <= self.sweep <= 2 * math.pi:
             raise InputError(f"sweep must be an angle in radians, above 0 and at most 2π; got {self.sweep!r}")
         if not 1e-6 <= self.aspect <= 1e6:

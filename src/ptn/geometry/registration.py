@@ -21,8 +21,10 @@ _WINDOW_POWER = 0.8  # of a cosine: a wide window, because images that are shift
 _MAGNITUDE_POWER, _PHASE_POWER = 0.7, 0.8
 _SMOOTHING = 0.3  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
 _REFINEMENTS = 2
-_UNCERTAIN, _CANDIDATES = 0.7, 24  # confidence below which further peaks of the correlation are tried, and how many
+# confidence below which further peaks of the correlation are tried, how many, and how many of them are refined
+_UNCERTAIN, _CANDIDATES, _REFINED = 0.85, 48, 3
 _CHUNK = 16  # pairs whose images and spectra stay in the cache of a core
+_GPU_CHUNK = 256  # bounds the memory of the candidates
 
 
 class Registration(NamedTuple):
@@ -61,7 +63,7 @@ def register(moving: Tensor, fixed: Tensor) -> Registration:
             f"{tuple(moving.shape)} on {moving.device} and {tuple(fixed.shape)} on {fixed.device}"
         )
     numbers, warped = fixed.new_empty((len(moving), 5), dtype=torch.float32), torch.empty_like(fixed)
-    length = _CHUNK if moving.is_cpu else max(1, len(moving))
+    length = _CHUNK if moving.is_cpu else _GPU_CHUNK
     for start in range(0, len(moving), length):
         part = slice(start, start + length)
         numbers[part] = _match(moving[part], fixed[part])
@@ -93,47 +95,55 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     correlation = torch.fft.irfft2(cross, s=shape)
     correlation = torch.cat((correlation[..., -reach:], correlation[..., : reach + 1]), dim=2)
     row, column, _ = _peak(correlation, wraps=False)
-    windowed = _halve(windowed)[:, None]
-    images = [*windowed.split(count), *(_with_support(*part) for part in reduced)]
+    halves = _halve(windowed)[:, None].split(count)
+    supported = [_with_support(*part) for part in reduced]
 
-    def locate(pairs: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        rotation, scale = row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP)
-        return _locate([part[pairs] for part in images], Similarity(rotation, scale), low_pass)
+    def locate(pairs: Tensor, row: Tensor, column: Tensor, refined: int) -> Tensor:
+        """Return the best pose of each pair after the `refined` ones with the highest peaks are refined: (N, 5)."""
+        each = len(row) // len(pairs)
+        several = pairs.repeat_interleave(each)
+        pose = Similarity(row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP))
+        found = _locate(halves[0][several], halves[1][several], pose, low_pass)
+        found = found.unflatten(0, (-1, each))
+        likely = found[..., 4:].topk(refined, dim=1).indices
+        found = torch.take_along_dim(found, likely, dim=1).flatten(0, 1)
+        several = pairs.repeat_interleave(refined)
+        found = _refine(supported[0][several], supported[1][several], found)
+        found = found.unflatten(0, (-1, refined))
+        return torch.take_along_dim(found, found[..., 4:].argmax(dim=1, keepdim=True), dim=1)[:, 0]
 
-    numbers = locate(torch.arange(count, device=row.device), row, column)
+    numbers = locate(torch.arange(count, device=row.device), row, column, 1)
     uncertain = (numbers[:, 4] < _UNCERTAIN).nonzero()[:, 0]
     if len(uncertain):
-        pairs = uncertain.repeat_interleave(_CANDIDATES)
-        others = locate(pairs, *_further_peaks(correlation[uncertain])).unflatten(0, (-1, _CANDIDATES))
-        others = torch.cat((numbers[uncertain, None], others), dim=1)
-        best = others[..., 4].argmax(dim=1)
-        numbers[uncertain] = others[torch.arange(len(best), device=best.device), best]
+        others = locate(uncertain, *_further_peaks(correlation[uncertain]), _REFINED)
+        better = others[:, 4] > numbers[uncertain, 4]
+        numbers[uncertain[better]] = others[better]
     numbers[:, 2:4] *= 2 * side / _SIDE
     return numbers
 
 
-def _locate(images: list[Tensor], pose: Similarity, low_pass: Tensor) -> Tensor:
-    """Return rotation, scale, shift in pixels of the reduced images, and confidence: (N, 5).
+def _locate(moving: Tensor, fixed: Tensor, pose: Similarity, low_pass: Tensor) -> Tensor:
+    """Return rotation, scale, shift, and the height of the peak that the shift is at: (N, 5).
 
     Args:
-        images: `moving` and `fixed` with their window, (N, 1, h, w), and with its support, (N, 2, h, w).
+        moving: images (N, 1, h, w) with their window.
+        fixed: images like them.
         pose: rotation, up to 180°, and scale.
     """
     # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
     # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
     # its first pixel.
-    moving, fixed, count, half = images[0], images[1], len(images[0]), _SIDE // 2
+    count, half = len(moving), _SIDE // 2
     rotated = torch.fft.rfft2(_warp(moving, pose.inverse().matrix())[:, 0])
     spectra = torch.fft.rfft2(fixed[:, 0])
     cross = torch.cat((_whiten(rotated.conj() * spectra, 1.0), _whiten(rotated * spectra, 1.0)))
     y, x, height = _peak(torch.fft.irfft2(cross * low_pass, s=(half, half)), wraps=True)
     x, y = torch.where(x > half / 2, x - half, x), torch.where(y > half / 2, y - half, y)
     upright = height[:count] >= height[count:]
-    shift = torch.stack([torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)], dim=1)
-    rotation = torch.where(upright, pose.rotation, pose.rotation + math.pi)
-    rotation, scale, shift, confidence = _refine(images[2], images[3], Similarity(rotation, pose.scale, shift))
-    rotation = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi
-    return torch.cat((torch.stack((rotation, scale), dim=1), shift, confidence[:, None]), dim=1)
+    shift = [torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)]
+    rotation, scale = torch.as_tensor(pose.rotation), torch.as_tensor(pose.scale)
+    rotation = torch.where(upright, rotation, rotation + math.pi)
+    return torch.stack((rotation, scale, *shift, height.view(2, count).amax(dim=0)), dim=1)
 
 
 def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
@@ -228,8 +238,12 @@ def _with_support(pixels: Tensor, window: Tensor) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*parts), dim=1)
 
 
-def _refine(moving: Tensor, fixed: Tensor, pose: Similarity) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the fields of the pose after Gauss-Newton steps at half the resolution, and the confidence."""
+def _refine(moving: Tensor, fixed: Tensor, found: Tensor) -> Tensor:
+    """Return rotation, scale, shift and confidence, (N, 5), after Gauss-Newton steps from those `found`.
+
+    Images are (N, 2, h, w), with the support of their window.
+    """
+    pose = Similarity(found[:, 0], found[:, 1], found[:, 2:4])
     target, inside = fixed[:, 0], fixed[:, 1] > 0.99
     along_y, along_x = torch.gradient(target, dim=(1, 2))
     span = torch.arange(target.shape[1], device=target.device) - (target.shape[1] - 1) / 2
@@ -253,4 +267,5 @@ def _refine(moving: Tensor, fixed: Tensor, pose: Similarity) -> tuple[Tensor, Te
     power = (products[:, 0, 0] * products[:, 1, 1]).sqrt().clamp(min=1e-12)
     confidence = (products[:, 0, 1] / power).clamp(0, 1)
     rotation, scale, shift = (torch.as_tensor(value) for value in (pose.rotation, pose.scale, pose.shift_px))
-    return rotation, scale, shift, confidence
+    rotation = torch.remainder(rotation + math.pi, 2 * math.pi) - math.pi
+    return torch.cat((torch.stack((rotation, scale), dim=1), shift, confidence[:, None]), dim=1)

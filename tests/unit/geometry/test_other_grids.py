@@ -137,6 +137,13 @@ def test_the_parts_of_a_circle_are_its_rows():
         assert torch.allclose(polar_sample(image, origin, sector), whole[:, :, 4 * part : 4 * part + 4], atol=1e-12)
 
 
+def test_a_full_circle_in_float32_is_one():
+    grid = PolarGrid(8, 4, sweep=float(np.float32(2 * np.pi)), start=np.float32(0.5))
+    assert grid.wraps
+    assert grid == PolarGrid(8, 4, start=0.5)
+    assert not PolarGrid(8, 4, sweep=2 * np.pi - 1e-5).wraps
+
+
 def test_a_sector_is_not_interpolated_across_its_ends():
     grid = PolarGrid(8, 4, law="linear", start=math.pi / 2, sweep=math.pi, r_max_px=8)
     polar = torch.arange(8.0)[None, None, :, None].expand(1, 1, 8, 4)
