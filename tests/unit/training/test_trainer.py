@@ -14,7 +14,7 @@ from ptn.data import Dataset
 from ptn.files import save_tensors
 from ptn.training import ModelSpec, Run, RunData, ScheduleSpec
 from ptn.training.fleet import train_fleet
-from ptn.training.step import classify
+from ptn.training.step import EVIDENCE_SHARE, classify
 from ptn.training.trainer import build_model, chance_error
 
 CPU = torch.device("cpu")
@@ -226,14 +226,14 @@ def test_a_finished_run_continues_with_more_epochs(recipe, digits, tmp_path):
         Run(held(recipe, epochs=5, dropout=0.1), digits, CPU, tmp_path).resume()
 
 
-def test_the_loss_of_the_evidence_is_added(recipe, digits):
+def test_the_evidence_has_its_share_of_the_loss(recipe, digits):
     recipe = replace(recipe, model=ModelSpec("ptn_s", {"heatmap": "evidence"}), dropout=0.0)
     run = Run(recipe, digits, CPU)
     images, labels = digits.train.images[:8].float() / 255, digits.train.labels[:8]
     parts = run.model.eval()(images, with_evidence=True)
-    expected = sum(F.cross_entropy(part, labels, label_smoothing=0.1) for part in parts)
+    logits_loss, evidence_loss = (F.cross_entropy(part, labels, label_smoothing=0.1) for part in parts)
     loss, _ = classify(run.model, images, labels, None, recipe, has_evidence=True)
-    assert torch.allclose(loss, expected)
+    assert torch.allclose(loss, (1 - EVIDENCE_SHARE) * logits_loss + EVIDENCE_SHARE * evidence_loss)
     assert torch.allclose(run.model(images), parts[0])
     deque(run.steps(), 0)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
