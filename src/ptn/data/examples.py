@@ -1,4 +1,4 @@
-"""Example folders of images to train on, generated from photographs in scikit-image and a font in matplotlib.
+"""Example folders of images to train on, generated from photographs in scikit-image and fonts in matplotlib.
 
 Training, validation and test images use disjoint parts of the photographs.
 """
@@ -18,7 +18,6 @@ from torch import Tensor
 from ..errors import InputError, check_choice
 from ..geometry import PolarGrid, Similarity, polar_sample, similarity_warp
 from .images import read_image, write_png
-from .mnist import bundled_digits
 
 SIZE = 64
 TEXTURES = ("brick", "grass", "gravel")
@@ -180,26 +179,29 @@ def find_outline(picture: Tensor, place: Place) -> Tensor:
     return torch.fft.irfft(spectrum, _ANGLES) - 0.5
 
 
-# The share of the bundled digits of a class that belongs to a split, as of a photograph's columns.
+# The share of a photograph's columns that belongs to a split.
 SHARES = {"train": (0.0, 0.57), "valid": (0.57, 0.785), "test": (0.785, 1.0)}
-_DIGIT_RADIUS = 11.5  # half the diagonal of the 20×20 pixels that MNIST fits its digits into, and its blur
+# Fonts of matplotlib; those of a split are in no other.
+FONTS = {
+    "train": (
+        *("DejaVuSans", "DejaVuSans-BoldOblique", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique"),
+        *("DejaVuSerif-Bold", "DejaVuSerif-Italic", "STIXGeneral", "STIXGeneralBolIta", "cmr10", "cmss10"),
+    ),
+    "valid": ("DejaVuSans-Bold", "DejaVuSerif", "STIXGeneralItalic", "cmb10"),
+    "test": ("DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSerif-BoldItalic", "STIXGeneralBol", "cmtt10"),
+}
 
 
-def _share(values: Tensor, split: str, dim: int = 0) -> Tensor:
-    first, last = (round(share * values.shape[dim]) for share in SHARES[split])
-    return values.narrow(dim, first, last - first)
-
-
-def draw_digits(name: str, split: str, count: int, generator: torch.Generator) -> Tensor:
-    """Draw white digits (count, 64, 64) on textures in alternation, at any angle, 18 to 36 pixels tall."""
-    background = _draw_backgrounds(split, count, generator)
-    images, labels, _ = bundled_digits()
-    candidates = _share(images[labels == int(name)], split)
-    digits = candidates[torch.randint(len(candidates), (count,), generator=generator)].double() / 255
-    draws = torch.rand(4, count, generator=generator, dtype=torch.float64)
-    height = 18 * 2.0 ** draws[1]
-    alpha = _paste(digits[:, None], _DIGIT_RADIUS, _DIGIT_RADIUS * height / 20, draws, SIZE)[:, 0]
-    return alpha + (1 - alpha) * background
+def draw_digits(name: str, split: str, count: int, generator: torch.Generator) -> Iterable[Tensor]:
+    """Draw white digits in fonts of the split on textures in alternation, at any angle, 18 to 36 pixels tall."""
+    glyphs = [draw_glyph(name, font) for font in FONTS[split]]
+    fonts = torch.randint(len(glyphs), (count,), generator=generator)
+    for background, font in zip(_draw_backgrounds(split, count, generator), fonts.tolist(), strict=True):
+        glyph, radius = glyphs[font]
+        draws = torch.rand(4, 1, generator=generator, dtype=torch.float64)
+        reach = 18 * 2.0 ** draws[1] * radius / glyph.shape[0]
+        alpha = _paste(glyph[None, None], radius, reach, draws, SIZE)[0, 0]
+        yield alpha + (1 - alpha) * background
 
 
 SYMBOLS = {
@@ -237,12 +239,12 @@ def draw_symbols(name: str, split: str, count: int, generator: torch.Generator) 
         yield alpha * color[:, None, None] + (1 - alpha) * background
 
 
-def draw_glyph(character: str) -> tuple[Tensor, float]:
-    """Draw a character of the font DejaVu Sans: coverage (h, w) in [0, 1], and its largest radius in pixels."""
+def draw_glyph(character: str, font_name: str = "DejaVuSans") -> tuple[Tensor, float]:
+    """Draw a character in a font of matplotlib: coverage (h, w) in [0, 1], and its largest radius in pixels."""
     from PIL import Image, ImageDraw, ImageFont
 
     folder = _package_folder("matplotlib", "matplotlib") / "mpl-data" / "fonts" / "ttf"
-    font = ImageFont.truetype(str(folder / "DejaVuSans.ttf"), _GLYPH)
+    font = ImageFont.truetype(str(folder / f"{font_name}.ttf"), _GLYPH)
     left, top, right, bottom = font.getbbox(character)
     picture = Image.new("L", (math.ceil(right - left) + 4, math.ceil(bottom - top) + 4))
     ImageDraw.Draw(picture).text((2 - left, 2 - top), character, fill=255, font=font)
@@ -253,7 +255,8 @@ def draw_glyph(character: str) -> tuple[Tensor, float]:
 def _color_photograph(name: str, split: str) -> Tensor:
     """Load the columns of a photograph that belong to a split, (3, H, W) in [0, 1]."""
     image, _ = read_image(_package_folder("skimage", "scikit-image") / "data" / f"{name}.png")
-    return _share(image[:3].double(), split, dim=2)
+    first, last = (round(share * image.shape[2]) for share in SHARES[split])
+    return image[:3, :, first:last].double()
 
 
 def _cut_patch(photograph: Tensor, size: int, draws: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 
 import ptn
 from ptn.data import examples
-from ptn.data.examples import EXAMPLES, STRIPS, draw_textures, write_example
+from ptn.data.examples import EXAMPLES, FONTS, STRIPS, draw_digits, draw_textures, write_example
 
 
 @pytest.fixture
@@ -26,6 +26,21 @@ def test_patches_come_from_the_strip_of_their_split(split):
     assert start - 1 < columns.min()
     assert columns.max() < end + 1
     assert columns.max() - columns.min() > 0.7 * (end - start)
+
+
+def test_digits_of_a_split_have_fonts_that_no_other_has(monkeypatch):
+    used = {split: set() for split in FONTS}
+
+    def record(character, font):
+        used[split].add(font)
+        return torch.ones(40, 30, dtype=torch.float64), 25.0
+
+    monkeypatch.setattr(examples, "draw_glyph", record)
+    monkeypatch.setattr(examples, "load_photograph", lambda name: torch.zeros(512, 512))
+    for split in FONTS:
+        assert len(list(draw_digits("3", split, 4, torch.Generator().manual_seed(0)))) == 4
+    assert all(len(used[split]) >= 4 for split in FONTS)
+    assert not used["train"] & used["test"] | used["train"] & used["valid"] | used["valid"] & used["test"]
 
 
 @pytest.mark.slow
