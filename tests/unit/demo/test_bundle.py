@@ -62,9 +62,15 @@ def test_the_static_page_gives_the_predictions_of_the_server(browser, address):
     page = browser.new_page()
     page.on("request", lambda request: requested.append(request.url))
     page.on("pageerror", lambda error: complaints.append(str(error)))
+    held = []
+    page.route("**/*.wasm", held.append)
     page.goto(address)
+    page.wait_for_selector(".sure", state="attached")
     loading = "() => getComputedStyle(document.querySelector('.sure'), '::before').content.includes('loading')"
     assert page.evaluate(loading)
+    while not held:
+        page.wait_for_timeout(50)
+    held[0].continue_()
     page.wait_for_selector(".verdict .sure:not(:empty)", timeout=60_000)
     assert not page.evaluate(loading)
     page.keyboard.press("Shift")
