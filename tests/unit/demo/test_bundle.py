@@ -63,7 +63,11 @@ def test_the_static_page_gives_the_predictions_of_the_server(browser, address):
     page.on("request", lambda request: requested.append(request.url))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     held = []
-    page.route("**/*.wasm", held.append)
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/*.wasm", hold)
     page.goto(address)
     page.wait_for_selector(".sure", state="attached")
     loading = "() => getComputedStyle(document.querySelector('.sure'), '::before').content.includes('loading')"
