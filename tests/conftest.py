@@ -1,12 +1,17 @@
-"""Shared fixtures: seeds, options of torch, real data, photographs, timm, npm packages, Triton kernels."""
+"""Fixtures: seeds, options of torch, real data, photographs, timm, Triton kernels, npm packages, a browser."""
 
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,3 +123,45 @@ def node_modules() -> Path:
             pytest.skip("npm is not installed: axe-core and onnxruntime-web come from there")
         subprocess.run(command, cwd=repository, check=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium. PTN_BROWSER=required makes its absence a failure instead of a skip."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=path, args=arguments)
+        except playwright.Error as error:
+            if os.environ.get("PTN_BROWSER") == "required":
+                raise
+            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[Path], AbstractContextManager[str]]:
+    """Context manager: a web server of the files in a folder; returns its address."""
+
+    @contextmanager
+    def run(folder: Path) -> Iterator[str]:
+        handler = partial(_QuietHandler, directory=folder)
+        with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}/"
+            finally:
+                server.shutdown()
+
+    return run

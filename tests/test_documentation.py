@@ -205,15 +205,65 @@ def test_numbers_are_those_of_the_records(page, records, models):
         assert re.search(rf"\b{runs[0]['params']:,}\D{{1,60}}\b{', '.join(wrong)}\b", PAGES[page]), (model, wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("node_modules")
-def test_the_site_builds_strictly(tmp_path):
+@pytest.mark.parametrize(
+    ("page", "correct"), [("README.md", True), ("docs/index.md", True), ("docs/results/index.md", False)]
+)
+def test_shares_of_networks_trained_upright_are_those_of_the_records(page, correct):
+    lines = (REPOSITORY / "experiments" / "results" / "upright.jsonl").read_text(encoding="utf-8").splitlines()
+    errors = {row["model"]: row["test_error"] for row in map(json.loads, lines) if row["seed"] == 0}
+    polar, plain = (f"{100 - error if correct else error:.1f}%" for error in (errors["ptn_b"], errors["ccnn_b"]))
+    assert re.search(rf"\b{polar}[^%]{{1,60}}\b{plain}", PAGES[page]), (polar, plain)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, node_modules):
+    """The folder of the site, built strictly, with links to a repository."""
     pytest.importorskip("mkdocs", reason="the site needs mkdocs: pip install 'ptn[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
-    built = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    variables = os.environ | {"PTN_REPO_URL": "https://example.org/user/ptn"}
+    built = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True, env=variables)
     assert built.returncode == 0, built.stdout + built.stderr
-    assert "<math" in (tmp_path / "how-it-works.html").read_text(encoding="utf-8")
-    assert 'src="demo/index.html"' in (tmp_path / "index.html").read_text(encoding="utf-8")
-    models = json.loads((tmp_path / "demo" / "setup.json").read_text(encoding="utf-8"))["models"]
-    assert all((tmp_path / "demo" / model["onnx"]).stat().st_size > 100_000 for model in models)
-    assert "polar_unsample" in (tmp_path / "api" / "geometry.html").read_text(encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_has_formulas_the_live_page_and_links_to_edit(site):
+    assert "<math" in (site / "how-it-works.html").read_text(encoding="utf-8")
+    assert 'src="demo/index.html"' in (site / "index.html").read_text(encoding="utf-8")
+    models = json.loads((site / "demo" / "setup.json").read_text(encoding="utf-8"))["models"]
+    assert all((site / "demo" / model["onnx"]).stat().st_size > 100_000 for model in models)
+    geometry = (site / "api" / "geometry.html").read_text(encoding="utf-8")
+    assert "polar_unsample" in geometry
+    assert 'href="https://example.org/user/ptn/edit/main/docs/api/geometry.md"' in geometry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desktop", "phone"])
+def test_axe_finds_nothing_on_the_site_and_no_header_covers_the_image(
+    site, serve, browser, node_modules, size, scheme
+):
+    width, height = size
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    requested = []
+    page.on("request", lambda request: requested.append(request.url))
+    with serve(site) as address:
+        for name in ("results/tables", "api/geometry", "how-it-works", "own-images", "index"):
+            page.goto(f"{address}{name}.html")
+            page.add_script_tag(path=node_modules / "axe-core" / "axe.min.js")
+            # the rules of WCAG, A and AA; the theme's own landmarks do not follow every further recommendation
+            rules = "{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }"
+            found = page.evaluate(f"async () => (await axe.run({{ exclude: ['iframe'] }}, {rules})).violations")
+            assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == [], name
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width, name
+        frame = page.frame_locator(".live")
+        frame.locator(".ptn .score", has_text="of 72").wait_for(timeout=60_000)
+        frame.locator("[data-preset=flip]").click()
+        page.mouse.wheel(0, -1)  # a theme may show a button while the reader scrolls up
+        header = page.locator(".md-header").bounding_box()
+        if width < 860:  # there a choice brings the image into view
+            assert frame.locator("#stage").bounding_box()["y"] >= header["y"] + header["height"]
+        assert page.locator(".md-top:visible").count() == 0
+    page.close()
+    assert all(url.startswith((address, "blob:", "data:")) for url in requested)

@@ -33,12 +33,18 @@ class _Data(NamedTuple):
     regime: str = ""  # label of the network among the main choices; the others are listed under "More"
     placed: bool = False  # whether objects are anywhere and of any size, so that drawings keep place and size
     samples: SampleKind = "digits"
+    tests: str = ""  # the images on which released networks were tested
 
 
 # By the name of the data set; released networks appear in this order.
 _DATASETS = {
     "mnist-anywhere": _Data(
-        "Upright digits", "upright digits of one size, anywhere in the image", 1.0, "upright digits only", True
+        "Upright digits",
+        "upright, of one size, anywhere in the image",
+        1.0,
+        "upright digits only",
+        True,
+        tests="10,000 test digits, rotated, shifted and scaled",
     ),
     "sim2mnist": _Data(
         "SIM2MNIST",
@@ -46,6 +52,7 @@ _DATASETS = {
         1.7,
         "digits at every angle",
         True,
+        tests="50,000 test digits at any angle, in clutter",
     ),
     "quickstart": _Data("quickstart digits", "digits at any angle, 0.6 to 1.2 times as large", 0.9, placed=True),
     "rotmnist": _Data("rotated MNIST", "digits at any angle, centered and of one size", 1.0),
@@ -88,6 +95,7 @@ class Pair:
     regime: str = ""
     placed: bool = False
     samples: SampleKind = "digits"
+    tests: str = ""
 
     @property
     def polar_name(self) -> str:
@@ -117,7 +125,18 @@ class Pair:
 
     def facts(self) -> dict[str, Any]:
         """Returns what the page shows about the pair, JSON-like."""
-        shown = ("key", "title", "about", "digit_scale", "regime", "placed", "samples", "classes", "channels")
+        shown = (
+            "key",
+            "title",
+            "about",
+            "digit_scale",
+            "regime",
+            "placed",
+            "samples",
+            "classes",
+            "channels",
+            "tests",
+        )
         return {name: getattr(self, name) for name in shown} | {
             "height": self.size[0],
             "width": self.size[1],
@@ -125,6 +144,8 @@ class Pair:
             "plain_name": self.plain_name,
             "polar_parameters": count_parameters(self.polar),
             "plain_parameters": None if self.plain is None else count_parameters(self.plain),
+            "polar_accuracy": _accuracy(self.polar),
+            "plain_accuracy": _accuracy(self.plain),
         }
 
 
@@ -230,6 +251,7 @@ def _pair(source: str, polar: PolarNetwork, plain: Any, own: Sequence[str]) -> P
         regime="" if source in own or plain is None else data.regime,
         placed=data.placed,
         samples=data.samples,
+        tests="" if source in own or None in (_accuracy(polar), _accuracy(plain)) else data.tests,
     )
 
 
@@ -239,6 +261,12 @@ def _for_inference(model: Any) -> Any:
 
 def _dataset(model: Any) -> str:
     return model.metadata.get("dataset") or ""
+
+
+def _accuracy(model: Any) -> float | None:
+    """Accuracy in % on the test set of the training data, if the weights record it."""
+    error = None if model is None else model.metadata.get("test_error")
+    return None if error is None else 100 - float(error)
 
 
 def _name(model: Any) -> str:

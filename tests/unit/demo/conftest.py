@@ -1,7 +1,5 @@
-"""Fixtures for the demo: untrained networks, the server, a browser."""
+"""Fixtures for the demo: untrained networks, the server."""
 
-import os
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -46,21 +44,3 @@ def run_demo():
                 server.terminate()
 
     return run
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Headless Chromium. PTN_BROWSER=required makes its absence a failure instead of a skip."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as driver:
-        try:
-            browser = driver.chromium.launch(executable_path=path, args=arguments)
-        except playwright.Error as error:
-            if os.environ.get("PTN_BROWSER") == "required":
-                raise
-            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
-        yield browser
-        browser.close()

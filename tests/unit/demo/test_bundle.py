@@ -1,9 +1,5 @@
 """The page as static files: its predictions are those of the server."""
 
-import functools
-import http.server
-import threading
-
 import pytest
 import torch
 
@@ -38,25 +34,15 @@ def test_a_missing_runtime_is_named(pair, tmp_path):
     assert not (tmp_path / "page").exists()
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a log."""
-
-    def log_message(self, *_):
-        """Log nothing."""
-
-
 @pytest.fixture(scope="module")
-def address(tmp_path_factory, node_modules, real_data):
+def address(tmp_path_factory, node_modules, real_data, serve):
     """The page with the first network, and the network of photographs, behind a plain file server."""
     pairs, tmp_path = find_pairs(), tmp_path_factory.mktemp("page")
     (tmp_path / "outer.html").write_text('<hr style="margin: 2000px"><iframe src="index.html"></iframe>')
     photographs = next(pair for pair in pairs if pair.samples == "photographs")
     write_page([pairs[0], photographs], tmp_path, node_modules / "onnxruntime-web" / "dist")
-    handler = functools.partial(QuietHandler, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with serve(tmp_path) as address:
+        yield address
 
 
 def test_in_a_frame_the_opening_waits_until_it_is_seen_and_nothing_is_cut_off(browser, address):
@@ -76,8 +62,21 @@ def test_the_static_page_gives_the_predictions_of_the_server(browser, address):
     page = browser.new_page()
     page.on("request", lambda request: requested.append(request.url))
     page.on("pageerror", lambda error: complaints.append(str(error)))
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/*.wasm", hold)
     page.goto(address)
+    page.wait_for_selector(".sure", state="attached")
+    loading = "() => getComputedStyle(document.querySelector('.sure'), '::before').content.includes('loading')"
+    assert page.evaluate(loading)
+    while not held:
+        page.wait_for_timeout(50)
+    held[0].continue_()
     page.wait_for_selector(".verdict .sure:not(:empty)", timeout=60_000)
+    assert not page.evaluate(loading)
     page.keyboard.press("Shift")
     pairs = find_pairs()
     digits, photographs = pairs[0], next(pair for pair in pairs if pair.samples == "photographs")

@@ -14,6 +14,7 @@ pytest.importorskip("starlette", reason="pip install 'ptn[demo]'")
 from ptn.demo.inspect import predict_ring
 from ptn.demo.models import find_pairs, load_samples
 from ptn.geometry import Similarity
+from ptn.models import load_model
 
 pytestmark = pytest.mark.slow
 
@@ -261,6 +262,33 @@ def test_failures_are_explained(page):
     assert page.get_attribute("#regimes button[data-key='ptn_b.sim2mnist']", "aria-pressed") == "true"
 
 
+def test_a_drawn_9_that_is_read_as_a_6_is_explained(page):
+    loop = [
+        (0.35 + 0.13 * math.sin(step), 0.3 - 0.13 * math.cos(step))
+        for step in (math.tau * k / 12 for k in range(13))
+    ]
+    draw(page, *loop, (0.48, 0.3), (0.48, 0.5), (0.44, 0.75))
+    assert prediction_of(page, "ptn") in ("6", "9")
+    page.locator("#note", has_text="has to guess between them").wait_for()
+
+
+def test_the_scores_stay_while_a_digit_rotates(page):
+    expected = scores(page)
+    page.click("[data-preset=rotate]")
+    page.wait_for_timeout(1200)
+    assert page.inner_text("#turn-value") != "0°"
+    assert scores(page) == expected
+
+
+def test_the_accuracies_are_those_of_the_weights(page):
+    tags = ("ptn_b.mnist-anywhere", "ccnn_b.mnist-anywhere")
+    polar, plain = (100 - load_model(tag).metadata["test_error"] for tag in tags)
+    shown = page.locator("#overall b").all_inner_texts()
+    assert shown == [f"Polar network {polar:.1f}%", f"Plain CNN {plain:.1f}%"]
+    choose(page, "ptn_b.rotmnist")  # its test set is not described
+    assert page.inner_text("#overall") == ""
+
+
 def test_a_drawing_keeps_its_place_and_size_and_can_be_undone(page):
     draw(page, (0.6, 0.1), (0.85, 0.1), (0.7, 0.4))
     assert float(page.inner_text("#size-value")) < 0.9
@@ -284,7 +312,20 @@ def test_everything_can_be_reached_with_the_tab_key(page):
     for _ in range(45):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.role"))
-    expected = ["more", "stage", "unroll-again", "reset", "turn", "size", "draw", "open", "radio", "test", "truth"]
+    expected = [
+        "more",
+        "stage",
+        "unroll-again",
+        "reset",
+        "turn",
+        "size",
+        "draw",
+        "open",
+        "another",
+        "radio",
+        "test",
+        "truth",
+    ]
     assert [name for name in reached if name in expected][: len(expected)] == expected
     page.locator("#samples [tabindex='0']").focus()
     after_reply(page, lambda: page.keyboard.press("ArrowRight"))

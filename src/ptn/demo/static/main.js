@@ -134,6 +134,7 @@ function setModel(model) {
   for (const word of document.querySelectorAll(".thing")) word.textContent = thing;
   for (const part of document.querySelectorAll(".pair")) part.hidden = !model.plain_name;
   answers.prepare(model);
+  byId("overall").replaceChildren(...(model.tests ? comparison(model.tests, [model.polar_accuracy, model.plain_accuracy]) : []));
   byId("truth").replaceChildren(new Option("unknown", ""), ...model.classes.map((name, label) => new Option(name, label)));
   byId("test").hidden = !model.tested;
   byId("test").textContent = `Test all ${sheets[model.samples].length.toLocaleString("en")} in this pose`;
@@ -210,7 +211,10 @@ function pickLabel(label, pose) {
 const reach = () => Math.min(state.model.width, state.model.height);
 const presets = {
   upright: () => move({ ...UPRIGHT, clutter: null }),
-  rotate: () => animate((part) => ({ turn: state.from + 360 * part }), 5),
+  rotate: () => {
+    refreshRing();
+    return animate((part) => ({ turn: state.from + 360 * part }), 5);
+  },
   shrink: () => animate((part) => ({ size: 1 - 0.5 * part, x: 0, y: 0 }), 1.5),
   move: () => animate((part) => ({ x: 0.2 * reach() * Math.sin(2 * Math.PI * part), y: 0.2 * reach() * (Math.cos(2 * Math.PI * part) - 1) }), 4),
   clutter: () => {
@@ -334,6 +338,7 @@ function setSource(make, pose = {}) {
 }
 
 function setTruth(label) {
+  if (label === state.truth) return;
   state.truth = label;
   byId("truth").value = label ?? "";
   ringKey = null;
@@ -391,6 +396,7 @@ async function ask() {
   const reply = await refused(asker.ask(query()));
   if (!reply || source !== state.source || model !== state.model || truth !== state.truth) return;
   if (byId("message").dataset.about === "server") say(null);
+  document.body.classList.remove("waiting");
   state.all = [reply.polar_probabilities, reply.plain_probabilities].filter(Boolean);
   sight.show(reply);
   answers.show(state.all, truth);
@@ -468,14 +474,19 @@ async function test() {
   byId("test").disabled = false;
   byId("tested").textContent = "";
   if (!reply || model !== state.model || source !== state.source) return;
-  const percent = (correct) => `${((100 * correct) / reply.count).toFixed(1)}%`;
-  const parts = networksOf(model).map(({ kind, short }, index) => {
+  const images = `${reply.count.toLocaleString("en")} ${setup.samples[model.samples].source} in this pose`;
+  byId("tested").append(...comparison(images, [reply.polar, reply.plain].map((correct) => (100 * correct) / reply.count)));
+}
+
+// The share of images, in percent, on which each network is right, in words.
+function comparison(images, shares) {
+  const parts = networksOf(state.model).map(({ kind, short }, index) => {
     const part = document.createElement("b");
     part.className = kind;
-    part.textContent = `${short} ${percent([reply.polar, reply.plain][index])}`;
+    part.textContent = `${short} ${shares[index].toFixed(1)}%`;
     return part;
   });
-  byId("tested").append(`Right on ${reply.count.toLocaleString("en")} ${setup.samples[state.model.samples].source} in this pose: `, ...parts.flatMap((part, index) => (index ? [", ", part] : [part])));
+  return [`Right on ${images}: `, ...parts.flatMap((part, index) => (index ? [", ", part] : [part]))];
 }
 
 function measure(sentAt) {

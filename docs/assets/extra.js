@@ -12,3 +12,13 @@ document.addEventListener("click", ({ target }) => {
   document.body.append(dialog);
   dialog.showModal();
 });
+
+// Tables and formulas that are wider than the page scroll in their own box: the keyboard must reach it.
+function reachWide() {
+  for (const node of document.querySelectorAll(".md-typeset__scrollwrap, math[display=block]")) {
+    if (node.scrollWidth > node.clientWidth) node.tabIndex = 0;
+    else node.removeAttribute("tabindex");
+  }
+}
+addEventListener("load", reachWide);
+addEventListener("resize", reachWide);
