@@ -262,7 +262,7 @@ def interpolate(images: Tensor, x_px: Tensor, y_px: Tensor, *, mode: Mode, paddi
     """
     height, width = images.shape[-2:]
     points = torch.stack(((x_px + 0.5) * (2 / width) - 1, (y_px + 0.5) * (2 / height) - 1), dim=1)
-    return _grid_sample(images, points.permute(0, 2, 3, 1), mode, padding_mode)
+    return sample_points(images, points.permute(0, 2, 3, 1), mode, padding_mode)
 
 
 def fold_slices(volumes: Tensor) -> Tensor:
@@ -387,7 +387,7 @@ def _sample_torch(
     if images.is_cuda and _transforms_active():
         # vmap of the backward on a GPU fails if only the points need a gradient: let the images need one too
         images = images + 0 * origin.sum().to(images.dtype)
-    polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
+    polar = sample_points(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
     return nan_where_not_finite(polar, origin, *(() if constant else pose_tensors(pose, images.shape[0])))
@@ -427,7 +427,7 @@ def _sample_areas(
     return torch.cat(parts, dim=3)
 
 
-def _grid_sample(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:
+def sample_points(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:
     """`F.grid_sample` in the precision of `points` (N, h, w, 2), without its checks."""
     mode_number, padding_number = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
     if images.dtype == points.dtype:  # `to` costs a microsecond even if there is nothing to do
@@ -499,7 +499,7 @@ def _chunk_length(images: Tensor, points: Tensor) -> int:
 
 
 class _SampleInThreads(torch.autograd.Function):
-    """`_grid_sample` of `images` at `points` + origin in chunks; differentiable once, in images and origin.
+    """`sample_points` of `images` at `points` + origin in chunks; differentiable once, in images and origin.
 
     The backward computes the points again instead of keeping them.
     """
@@ -514,7 +514,7 @@ class _SampleInThreads(torch.autograd.Function):
         polar = images.new_empty(*images.shape[:2], *points.shape[:2])
 
         def sample(chunk: slice, pixels: Tensor, around: Tensor) -> None:
-            polar[chunk] = _grid_sample(pixels, around, mode, padding_mode)
+            polar[chunk] = sample_points(pixels, around, mode, padding_mode)
 
         _in_threads(sample, images, origin, points, length)
         return polar
