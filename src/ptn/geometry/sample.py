@@ -183,7 +183,7 @@ def polar_unsample(
     check_images(polar, "(N, C, angles, radii)")
     check_options(mode, "border")
     check_grid(grid)
-    _check_origin(origin, polar)
+    _check_origin(origin, polar, grid)
     check_size(size)
     pose = GridPose(aspect=aspect, tilt=tilt, outer_px=outer_px)
     _check_pose(grid, pose, polar.shape[0], size)
@@ -301,7 +301,7 @@ def _check_call(
 ) -> None:
     check_options(mode, padding_mode)
     check_grid(grid)
-    _check_origin(origin, images)
+    _check_origin(origin, images, grid)
     check_range(images)
     _check_pose(grid, pose, images.shape[0], (images.shape[2], images.shape[3]))
 
@@ -644,7 +644,7 @@ def check_range(images: Tensor) -> None:
         raise InputError(f"expected images in [0, 1]; got values up to {largest:g}: divide them by 255")
 
 
-def _check_origin(origin: Tensor, images: Tensor) -> None:
+def _check_origin(origin: Tensor, images: Tensor, grid: PolarGrid) -> None:
     if not isinstance(origin, Tensor) or not origin.is_floating_point():
         kind = origin.dtype if isinstance(origin, Tensor) else type(origin).__name__
         raise InputTypeError(f"origin must be a floating-point tensor (N, 2); got {kind}")
@@ -652,7 +652,8 @@ def _check_origin(origin: Tensor, images: Tensor) -> None:
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
-    if values_known(origin) and len(origin) and not origin.detach().abs().max().item() <= 2:
-        far = origin.isfinite() & (origin.detach().abs() > 2)
+    reach = 2 if grid.wraps else 8  # the apex of a sector may be far from the image
+    if values_known(origin) and len(origin) and not origin.detach().abs().max().item() <= reach:
+        far = origin.isfinite() & (origin.detach().abs() > reach)
         if bool(far.any()):
             raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")
