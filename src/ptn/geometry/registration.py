@@ -103,8 +103,8 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
         """Return the best pose of each pair after the `refined` ones with the highest peaks are refined: (N, 5)."""
         each = len(row) // len(pairs)
         several = pairs.repeat_interleave(each)
-        pose = Similarity(row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP))
-        found = _locate(small[several], phases[several], pose).unflatten(0, (-1, each))
+        rotation, scale = row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP)
+        found = _locate(small[several], phases[several], rotation, scale).unflatten(0, (-1, each))
         likely = found[..., 4:].topk(refined, dim=1).indices
         found = torch.take_along_dim(found, likely, dim=1).flatten(0, 1)
         several = pairs.repeat_interleave(refined)
@@ -121,25 +121,22 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     return numbers
 
 
-def _locate(moving: Tensor, phases: Tensor, pose: Similarity) -> Tensor:
+def _locate(moving: Tensor, phases: Tensor, rotation: Tensor, scale: Tensor) -> Tensor:
     """Return rotation, scale, shift, and the height of the peak that the shift is at: (N, 5).
 
-    Args:
-        moving: images (N, 1, h, w) with their window.
-        phases: whitened spectra of the images to find them in.
-        pose: rotation, up to 180°, and scale.
+    `moving` (N, 1, h, w) has its window, `phases` are whitened spectra of the images to find it in. The rotation is
+    known up to 180°.
     """
     # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
     # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
     # its first pixel.
     count, half = len(moving), _SIDE // 2
-    rotated = _whiten(torch.fft.rfft2(affine_warp(moving, pose.inverse().matrix())[:, 0]), 1.0)
+    rotated = _whiten(torch.fft.rfft2(affine_warp(moving, Similarity(-rotation, 1 / scale).matrix())[:, 0]), 1.0)
     cross = torch.cat((rotated.conj() * phases, rotated * phases))
     y, x, height = _peak(torch.fft.irfft2(cross, s=(half, half)), wraps=True)
     x, y = torch.where(x > half / 2, x - half, x), torch.where(y > half / 2, y - half, y)
     upright = height[:count] >= height[count:]
     shift = [torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)]
-    rotation, scale = torch.as_tensor(pose.rotation), torch.as_tensor(pose.scale)
     rotation = torch.where(upright, rotation, rotation + math.pi)
     return torch.stack((rotation, scale, *shift, height.view(2, count).amax(dim=0)), dim=1)
 
@@ -149,10 +146,10 @@ def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
     height, width = images.shape[2:]
     gray = images.mean(dim=1) if images.shape[1] > 1 else images[:, 0]
     factor = min(max(1, side // _SIDE), height, width)
-    if factor > 1:  # sums of slices: a CPU adds them several times as fast as `avg_pool2d` averages
-        rows, columns = height // factor * factor, width // factor * factor
-        gray = reduce(torch.add, [gray[:, k:rows:factor] for k in range(factor)])
-        gray = reduce(torch.add, [gray[:, :, k:columns:factor] for k in range(factor)]) / factor**2
+    # sums of slices: a CPU adds them several times as fast as `avg_pool2d` averages
+    rows, columns = height // factor * factor, width // factor * factor
+    gray = reduce(torch.add, [gray[:, k:rows:factor] for k in range(factor)])
+    gray = reduce(torch.add, [gray[:, :, k:columns:factor] for k in range(factor)]) / factor**2
     gray = (gray - gray.mean(dim=(1, 2), keepdim=True)).float()
     share = _SIDE / side
     # pixels at the right and at the bottom that no average contains
@@ -205,9 +202,8 @@ def _further_peaks(correlation: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows and columns of the largest local maxima but the first: (N, h, w) -> twice (N * _CANDIDATES,)."""
     around = F.pad(F.pad(correlation[:, None], (0, 0, 1, 1), mode="circular"), (1, 1), value=-math.inf)
     is_maximum = correlation == F.max_pool2d(around, 3, 1)[:, 0]
-    index = (
-        torch.where(is_maximum, correlation, -math.inf).flatten(1).topk(1 + _CANDIDATES).indices[:, 1:].flatten()
-    )
+    maxima = torch.where(is_maximum, correlation, -math.inf).flatten(1)
+    index = maxima.topk(1 + _CANDIDATES).indices[:, 1:].flatten()
     return index // correlation.shape[2], index % correlation.shape[2]
 
 

@@ -372,10 +372,8 @@ def _sample_torch(
         origin = origin.to(dtype)
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
     phase, dilation, aspect, tilt, outer_px = pose
-    constant = (
-        not isinstance(phase, Tensor) and not isinstance(dilation, Tensor) and aspect is tilt is outer_px is None
-    )
-    if eager and constant:
+    varies = isinstance(phase, Tensor) or isinstance(dilation, Tensor) or not (aspect is tilt is outer_px is None)
+    if eager and not varies:
         points = cached_points(grid, size, pose, dtype, images.device)
         if images.is_cpu and (length := _chunk_length(images, points)) < len(images):
             polar = _SampleInThreads.apply(  # type: ignore[no-untyped-call]
@@ -390,7 +388,7 @@ def _sample_torch(
     polar = sample_points(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
-    return nan_where_not_finite(polar, origin, *(() if constant else pose_tensors(pose, images.shape[0])))
+    return nan_where_not_finite(polar, origin, *(pose_tensors(pose, images.shape[0]) if varies else ()))
 
 
 def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
@@ -399,15 +397,7 @@ def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
     return [value.expand(count, *(2,) * (name == "outer_px")) for name, value in tensors.items()]
 
 
-def _sample_areas(
-    images: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    pose: GridPose,
-    mode: Mode,
-    padding_mode: PaddingMode,
-    backend: Backend,
-) -> Tensor:
+def _sample_areas(images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, *options: Any) -> Tensor:
     """`_sample` averaged over the areas of the polar pixels, on finer grids."""
     size, dtype = (images.shape[2], images.shape[3]), coordinate_dtype(images)
     frame = None if grid.is_circular(pose) else grid.frame(size, pose, dtype, images.device)
@@ -419,7 +409,7 @@ def _sample_areas(
         if pose.outer_px is not None:
             extents = [g.outer_radius(size) - g.inner_radius for g in (fine, grid)]
             fine_pose = pose._replace(outer_px=pose.outer_px * (extents[0] / extents[1]))
-        polar = _sample(images, center, fine, fine_pose, mode, padding_mode, backend)
+        polar = _sample(images, center, fine, fine_pose, *options)
         polar = polar.unflatten(3, (-1, across)).unflatten(2, (-1, along)).mean(dim=3)
         area = fine.radius_at(torch.arange(fine.radii, dtype=dtype, device=images.device), size)
         area = (area.square() if grid.law == "log" else area).view(-1, across)

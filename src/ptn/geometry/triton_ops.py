@@ -60,12 +60,7 @@ class Points(NamedTuple):
 
 
 def polar_sample(
-    images: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    pose: GridPose,
-    mode: Mode,
-    padding_mode: PaddingMode,
+    images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, mode: Mode, padding_mode: PaddingMode
 ) -> Tensor:
     """`ptn.polar_sample` of images (N, C, H, W), and `ptn.cylindrical_sample` of volumes (N, C, X, Y, Z)."""
     height, width = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
