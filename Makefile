@@ -55,7 +55,7 @@ docs: $(MARK)-dev node_modules
 
 ## bench: the suites for a CPU, into benchmarks/ and docs/performance.md; about ten minutes
 bench: $(MARK)-dev
-	$(BIN)/python -m experiments bench sampling inference scaling training --device cpu -o benchmarks
+	$(BIN)/python -m experiments bench sampling registration inference scaling training --device cpu -o benchmarks
 	$(BIN)/python -m experiments bench --page docs/performance.md
 
 ## figures: draw the figures of the documentation into docs/images

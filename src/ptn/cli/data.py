@@ -158,7 +158,7 @@ def polar(
     ] = None,
     r_max_px: Annotated[float | None, typer.Option(help="Largest radius; by default half the diagonal.")] = None,
     start_deg: Annotated[float, typer.Option(help="Angle of the first row in degrees.")] = 0.0,
-    sweep_deg: Annotated[float, typer.Option(help="Angle that the rows cover in degrees.")] = 360.0,
+    sweep_deg: Annotated[float, typer.Option(max=360, help="Angle that the rows cover in degrees.")] = 360.0,
     aspect: Annotated[float, typer.Option(help="Ratio of the axes of an ellipse.")] = 1.0,
     tilt_deg: Annotated[float, typer.Option(help="Direction of the first axis in degrees.")] = 0.0,
     outer_px: Annotated[str, typer.Option(help="x,y of the outer circle's center from the origin in px.")] = "0,0",

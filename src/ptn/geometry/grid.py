@@ -86,26 +86,22 @@ class PolarGrid:
                     f"{name} must be at least 1, and angles × radii at most {MAX_PIXELS:,}; got {count}"
                 )
         check_choice("radial law", self.law, ("log", "linear"))
-        for name in ("r_min_px", "r_max_px"):
-            radius = getattr(self, name)
-            if radius is not None and not isinstance(radius, int | float):
-                raise InputTypeError(f"{name} must be a number of pixels; got {radius!r}")
+        if not isinstance(self.outer_px, tuple | list) or len(self.outer_px) != 2:
+            raise InputTypeError(f"outer_px must be a pair (x, y) of numbers; got {self.outer_px!r}")
+        object.__setattr__(self, "outer_px", tuple(_as_float("outer_px", number) for number in self.outer_px))
+        for name in ("r_min_px", "r_max_px", "start", "sweep", "aspect", "tilt"):
+            if (number := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _as_float(name, number))
+        for name, radius in (("r_min_px", self.r_min_px), ("r_max_px", self.r_max_px)):
             from_zero = name == "r_min_px" and self.law == "linear"
             if radius is not None and not (2**-63 < radius < 2**63 or (from_zero and radius == 0)):
                 raise InputError(f"{name} must be a positive number of pixels; got {radius!r}")
-        for name in ("start", "sweep", "aspect", "tilt"):
-            check_number(name, getattr(self, name), tensors=False)
-            object.__setattr__(self, name, float(getattr(self, name)))
         if math.isclose(self.sweep, 2 * math.pi, rel_tol=1e-7):  # also 2π in float32, which is larger
             object.__setattr__(self, "sweep", 2 * math.pi)
         if not 1e-6 <= self.sweep <= 2 * math.pi:
             raise InputError(f"sweep must be an angle in radians, above 0 and at most 2π; got {self.sweep!r}")
         if not 1e-6 <= self.aspect <= 1e6:
             raise InputError(f"aspect must be a positive number, from 1e-6 to 1e6; got {self.aspect!r}")
-        if not isinstance(self.outer_px, tuple) or len(self.outer_px) != 2:
-            raise InputTypeError(f"outer_px must be a pair (x, y) of numbers; got {self.outer_px!r}")
-        for coordinate in self.outer_px:
-            check_number("outer_px", coordinate, tensors=False)
         if self.r_max_px is not None:
             self.outer_radius((1, 1))
 
@@ -213,6 +209,13 @@ class PolarGrid:
         entries = [scale * (along * x + mixed * y) for x, y in columns]
         entries += [scale * (mixed * x + across * y) for x, y in columns]
         return torch.stack(torch.broadcast_tensors(*entries), dim=-1).unflatten(-1, (2, 3))
+
+
+def _as_float(name: str, number: object) -> float:
+    if isinstance(number, Tensor):
+        raise InputTypeError(f"{name} of a PolarGrid must be a number: give tensors to polar_sample")
+    check_number(name, number, tensors=False)
+    return float(number)  # type: ignore[arg-type]
 
 
 def check_number(name: str, value: object, *, tensors: bool = True) -> None:

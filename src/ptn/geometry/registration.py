@@ -1,7 +1,7 @@
 """Registration: the similarity that carries one image onto another, by phase correlation and refinement."""
 
 import math
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import InputError
 from .grid import PolarGrid
 from .sample import check_images, polar_sample
-from .similarity import Similarity, peak_offset, similarity_warp
+from .similarity import Similarity, affine_warp, peak_offset, similarity_warp
 
 _SIDE = 128  # pixels of the images that are compared, and half of them for the refinement
 _SPECTRUM = PolarGrid(128, 96, r_min_px=4, r_max_px=_SIDE / 2, start=-math.pi / 2, sweep=math.pi)
@@ -22,7 +22,7 @@ _MAGNITUDE_POWER, _PHASE_POWER = 0.7, 0.8
 _SMOOTHING = 0.3  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
 _REFINEMENTS = 2
 # confidence below which further peaks of the correlation are tried, how many, and how many of them are refined
-_UNCERTAIN, _CANDIDATES, _REFINED = 0.85, 48, 3
+_UNCERTAIN, _CANDIDATES, _REFINED = 0.8, 16, 2
 _CHUNK = 16  # pairs whose images and spectra stay in the cache of a core
 _GPU_CHUNK = 256  # bounds the memory of the candidates
 
@@ -71,7 +71,7 @@ def register(moving: Tensor, fixed: Tensor) -> Registration:
     matrices, length = pose.inverse().matrix(), 2 if moving.is_cpu else length
     for start in range(0, len(moving), length):
         part = slice(start, start + length)
-        warped[part] = _warp(moving[part], matrices[part], (fixed.shape[2], fixed.shape[3]))
+        warped[part] = affine_warp(moving[part], matrices[part], size=(fixed.shape[2], fixed.shape[3]))
     return Registration(pose, warped, numbers[:, 4])
 
 
@@ -95,21 +95,20 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     correlation = torch.fft.irfft2(cross, s=shape)
     correlation = torch.cat((correlation[..., -reach:], correlation[..., : reach + 1]), dim=2)
     row, column, _ = _peak(correlation, wraps=False)
-    halves = _halve(windowed)[:, None].split(count)
+    small, target = _halve(windowed)[:, None].split(count)
+    phases = _whiten(torch.fft.rfft2(target[:, 0]), 1.0) * low_pass
     supported = [_with_support(*part) for part in reduced]
 
     def locate(pairs: Tensor, row: Tensor, column: Tensor, refined: int) -> Tensor:
         """Return the best pose of each pair after the `refined` ones with the highest peaks are refined: (N, 5)."""
         each = len(row) // len(pairs)
         several = pairs.repeat_interleave(each)
-        pose = Similarity(row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP))
-        found = _locate(halves[0][several], halves[1][several], pose, low_pass)
-        found = found.unflatten(0, (-1, each))
+        rotation, scale = row * (math.pi / _SPECTRUM.angles), torch.exp((reach - column) * _LOG_STEP)
+        found = _locate(small[several], phases[several], rotation, scale).unflatten(0, (-1, each))
         likely = found[..., 4:].topk(refined, dim=1).indices
         found = torch.take_along_dim(found, likely, dim=1).flatten(0, 1)
         several = pairs.repeat_interleave(refined)
-        found = _refine(supported[0][several], supported[1][several], found)
-        found = found.unflatten(0, (-1, refined))
+        found = _refine(supported[0][several], supported[1][several], found).unflatten(0, (-1, refined))
         return torch.take_along_dim(found, found[..., 4:].argmax(dim=1, keepdim=True), dim=1)[:, 0]
 
     numbers = locate(torch.arange(count, device=row.device), row, column, 1)
@@ -122,26 +121,22 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     return numbers
 
 
-def _locate(moving: Tensor, fixed: Tensor, pose: Similarity, low_pass: Tensor) -> Tensor:
+def _locate(moving: Tensor, phases: Tensor, rotation: Tensor, scale: Tensor) -> Tensor:
     """Return rotation, scale, shift, and the height of the peak that the shift is at: (N, 5).
 
-    Args:
-        moving: images (N, 1, h, w) with their window.
-        fixed: images like them.
-        pose: rotation, up to 180°, and scale.
+    `moving` (N, 1, h, w) has its window, `phases` are whitened spectra of the images to find it in. The rotation is
+    known up to 180°.
     """
     # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
     # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
     # its first pixel.
     count, half = len(moving), _SIDE // 2
-    rotated = torch.fft.rfft2(_warp(moving, pose.inverse().matrix())[:, 0])
-    spectra = torch.fft.rfft2(fixed[:, 0])
-    cross = torch.cat((_whiten(rotated.conj() * spectra, 1.0), _whiten(rotated * spectra, 1.0)))
-    y, x, height = _peak(torch.fft.irfft2(cross * low_pass, s=(half, half)), wraps=True)
+    rotated = _whiten(torch.fft.rfft2(affine_warp(moving, Similarity(-rotation, 1 / scale).matrix())[:, 0]), 1.0)
+    cross = torch.cat((rotated.conj() * phases, rotated * phases))
+    y, x, height = _peak(torch.fft.irfft2(cross, s=(half, half)), wraps=True)
     x, y = torch.where(x > half / 2, x - half, x), torch.where(y > half / 2, y - half, y)
     upright = height[:count] >= height[count:]
     shift = [torch.where(upright, v[:count], v[count:] + 1) for v in (x, y)]
-    rotation, scale = torch.as_tensor(pose.rotation), torch.as_tensor(pose.scale)
     rotation = torch.where(upright, rotation, rotation + math.pi)
     return torch.stack((rotation, scale, *shift, height.view(2, count).amax(dim=0)), dim=1)
 
@@ -151,10 +146,10 @@ def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
     height, width = images.shape[2:]
     gray = images.mean(dim=1) if images.shape[1] > 1 else images[:, 0]
     factor = min(max(1, side // _SIDE), height, width)
-    if factor > 1:  # sums of slices: a CPU adds them several times as fast as `avg_pool2d` averages
-        rows, columns = height // factor * factor, width // factor * factor
-        gray = torch.stack([gray[:, k:rows:factor] for k in range(factor)]).sum(dim=0)
-        gray = torch.stack([gray[:, :, k:columns:factor] for k in range(factor)]).sum(dim=0) / factor**2
+    # sums of slices: a CPU adds them several times as fast as `avg_pool2d` averages
+    rows, columns = height // factor * factor, width // factor * factor
+    gray = reduce(torch.add, [gray[:, k:rows:factor] for k in range(factor)])
+    gray = reduce(torch.add, [gray[:, :, k:columns:factor] for k in range(factor)]) / factor**2
     gray = (gray - gray.mean(dim=(1, 2), keepdim=True)).float()
     share = _SIDE / side
     # pixels at the right and at the bottom that no average contains
@@ -166,20 +161,6 @@ def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
     y, x = ((span * (math.pi / (n * share))).clamp(-math.pi / 2, math.pi / 2).cos() for n in (height, width))
     window = (y[:, None] * x).clamp(min=0).pow(_WINDOW_POWER)
     return gray, torch.where(window > 1e-3, window, 0.0)
-
-
-def _warp(images: Tensor, inverse: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-    """`similarity_warp` by the inverse of a matrix (N, 2, 3).
-
-    Points are sums of a row and a column: fewer passes over memory on a CPU.
-    """
-    height, width = images.shape[2:]
-    rows, columns = size or (height, width)
-    matrix = inverse * inverse.new_tensor([[2 / width], [2 / height]])
-    x = torch.arange(columns, device=images.device) - (columns - 1) / 2
-    y = torch.arange(rows, device=images.device) - (rows - 1) / 2
-    points = matrix[:, :, 0, None, None] * x + (matrix[:, :, 1, None] * y + matrix[:, :, 2, None])[..., None]
-    return torch.grid_sampler(images.float(), points.permute(0, 2, 3, 1), 0, 0, False).to(images.dtype)
 
 
 @lru_cache(maxsize=4)
@@ -221,9 +202,8 @@ def _further_peaks(correlation: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows and columns of the largest local maxima but the first: (N, h, w) -> twice (N * _CANDIDATES,)."""
     around = F.pad(F.pad(correlation[:, None], (0, 0, 1, 1), mode="circular"), (1, 1), value=-math.inf)
     is_maximum = correlation == F.max_pool2d(around, 3, 1)[:, 0]
-    index = (
-        torch.where(is_maximum, correlation, -math.inf).flatten(1).topk(1 + _CANDIDATES).indices[:, 1:].flatten()
-    )
+    maxima = torch.where(is_maximum, correlation, -math.inf).flatten(1)
+    index = maxima.topk(1 + _CANDIDATES).indices[:, 1:].flatten()
     return index // correlation.shape[2], index % correlation.shape[2]
 
 
@@ -251,7 +231,7 @@ def _refine(moving: Tensor, fixed: Tensor, found: Tensor) -> Tensor:
     # derivatives of the fixed image with respect to rotation, logarithm of the scale, and shift
     slopes = torch.stack((along_y * x - along_x * y, along_x * x + along_y * y, along_x, along_y), dim=1).flatten(2)
     for step in range(_REFINEMENTS + 1):
-        warped = _warp(moving, pose.inverse().matrix())
+        warped = affine_warp(moving, pose.inverse().matrix())
         overlap = ((warped[:, 1] > 0.99) & inside).flatten(1).to(target.dtype)[:, None]
         area = overlap.sum(dim=2, keepdim=True).clamp(min=1)
         values = torch.stack((warped[:, 0], target), dim=1).flatten(2)

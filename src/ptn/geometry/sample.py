@@ -183,7 +183,7 @@ def polar_unsample(
     check_images(polar, "(N, C, angles, radii)")
     check_options(mode, "border")
     check_grid(grid)
-    _check_origin(origin, polar)
+    _check_origin(origin, polar, grid)
     check_size(size)
     pose = GridPose(aspect=aspect, tilt=tilt, outer_px=outer_px)
     _check_pose(grid, pose, polar.shape[0], size)
@@ -262,7 +262,7 @@ def interpolate(images: Tensor, x_px: Tensor, y_px: Tensor, *, mode: Mode, paddi
     """
     height, width = images.shape[-2:]
     points = torch.stack(((x_px + 0.5) * (2 / width) - 1, (y_px + 0.5) * (2 / height) - 1), dim=1)
-    return _grid_sample(images, points.permute(0, 2, 3, 1), mode, padding_mode)
+    return sample_points(images, points.permute(0, 2, 3, 1), mode, padding_mode)
 
 
 def fold_slices(volumes: Tensor) -> Tensor:
@@ -301,7 +301,7 @@ def _check_call(
 ) -> None:
     check_options(mode, padding_mode)
     check_grid(grid)
-    _check_origin(origin, images)
+    _check_origin(origin, images, grid)
     check_range(images)
     _check_pose(grid, pose, images.shape[0], (images.shape[2], images.shape[3]))
 
@@ -372,10 +372,8 @@ def _sample_torch(
         origin = origin.to(dtype)
     eager = runs_eagerly() and not isinstance(images, FakeTensor)
     phase, dilation, aspect, tilt, outer_px = pose
-    constant = (
-        not isinstance(phase, Tensor) and not isinstance(dilation, Tensor) and aspect is tilt is outer_px is None
-    )
-    if eager and constant:
+    varies = isinstance(phase, Tensor) or isinstance(dilation, Tensor) or not (aspect is tilt is outer_px is None)
+    if eager and not varies:
         points = cached_points(grid, size, pose, dtype, images.device)
         if images.is_cpu and (length := _chunk_length(images, points)) < len(images):
             polar = _SampleInThreads.apply(  # type: ignore[no-untyped-call]
@@ -387,10 +385,10 @@ def _sample_torch(
     if images.is_cuda and _transforms_active():
         # vmap of the backward on a GPU fails if only the points need a gradient: let the images need one too
         images = images + 0 * origin.sum().to(images.dtype)
-    polar = _grid_sample(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
+    polar = sample_points(images, points + origin.view(-1, 1, 1, 2), mode, padding_mode)
     if eager and images.is_cuda:  # a check would take three more kernels
         return polar
-    return nan_where_not_finite(polar, origin, *(() if constant else pose_tensors(pose, images.shape[0])))
+    return nan_where_not_finite(polar, origin, *(pose_tensors(pose, images.shape[0]) if varies else ()))
 
 
 def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
@@ -399,15 +397,7 @@ def pose_tensors(pose: GridPose, count: int) -> list[Tensor]:
     return [value.expand(count, *(2,) * (name == "outer_px")) for name, value in tensors.items()]
 
 
-def _sample_areas(
-    images: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    pose: GridPose,
-    mode: Mode,
-    padding_mode: PaddingMode,
-    backend: Backend,
-) -> Tensor:
+def _sample_areas(images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, *options: Any) -> Tensor:
     """`_sample` averaged over the areas of the polar pixels, on finer grids."""
     size, dtype = (images.shape[2], images.shape[3]), coordinate_dtype(images)
     frame = None if grid.is_circular(pose) else grid.frame(size, pose, dtype, images.device)
@@ -419,7 +409,7 @@ def _sample_areas(
         if pose.outer_px is not None:
             extents = [g.outer_radius(size) - g.inner_radius for g in (fine, grid)]
             fine_pose = pose._replace(outer_px=pose.outer_px * (extents[0] / extents[1]))
-        polar = _sample(images, center, fine, fine_pose, mode, padding_mode, backend)
+        polar = _sample(images, center, fine, fine_pose, *options)
         polar = polar.unflatten(3, (-1, across)).unflatten(2, (-1, along)).mean(dim=3)
         area = fine.radius_at(torch.arange(fine.radii, dtype=dtype, device=images.device), size)
         area = (area.square() if grid.law == "log" else area).view(-1, across)
@@ -427,7 +417,7 @@ def _sample_areas(
     return torch.cat(parts, dim=3)
 
 
-def _grid_sample(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:
+def sample_points(images: Tensor, points: Tensor, mode: Mode, padding_mode: PaddingMode) -> Tensor:
     """`F.grid_sample` in the precision of `points` (N, h, w, 2), without its checks."""
     mode_number, padding_number = _MODE_NUMBERS[mode], _PADDING_NUMBERS[padding_mode]
     if images.dtype == points.dtype:  # `to` costs a microsecond even if there is nothing to do
@@ -499,7 +489,7 @@ def _chunk_length(images: Tensor, points: Tensor) -> int:
 
 
 class _SampleInThreads(torch.autograd.Function):
-    """`_grid_sample` of `images` at `points` + origin in chunks; differentiable once, in images and origin.
+    """`sample_points` of `images` at `points` + origin in chunks; differentiable once, in images and origin.
 
     The backward computes the points again instead of keeping them.
     """
@@ -514,7 +504,7 @@ class _SampleInThreads(torch.autograd.Function):
         polar = images.new_empty(*images.shape[:2], *points.shape[:2])
 
         def sample(chunk: slice, pixels: Tensor, around: Tensor) -> None:
-            polar[chunk] = _grid_sample(pixels, around, mode, padding_mode)
+            polar[chunk] = sample_points(pixels, around, mode, padding_mode)
 
         _in_threads(sample, images, origin, points, length)
         return polar
@@ -644,7 +634,7 @@ def check_range(images: Tensor) -> None:
         raise InputError(f"expected images in [0, 1]; got values up to {largest:g}: divide them by 255")
 
 
-def _check_origin(origin: Tensor, images: Tensor) -> None:
+def _check_origin(origin: Tensor, images: Tensor, grid: PolarGrid) -> None:
     if not isinstance(origin, Tensor) or not origin.is_floating_point():
         kind = origin.dtype if isinstance(origin, Tensor) else type(origin).__name__
         raise InputTypeError(f"origin must be a floating-point tensor (N, 2); got {kind}")
@@ -652,7 +642,8 @@ def _check_origin(origin: Tensor, images: Tensor) -> None:
         raise InputError(f"origin must have shape ({images.shape[0]}, 2); got {tuple(origin.shape)}")
     if origin.device != images.device:
         raise InputError(f"images are on {images.device} but origin is on {origin.device}: move one of them")
-    if values_known(origin) and len(origin) and not origin.detach().abs().max().item() <= 2:
-        far = origin.isfinite() & (origin.detach().abs() > 2)
+    reach = 2 if grid.wraps else 8  # the apex of a sector may be far from the image
+    if values_known(origin) and len(origin) and not origin.detach().abs().max().item() <= reach:
+        far = origin.isfinite() & (origin.detach().abs() > reach)
         if bool(far.any()):
             raise InputError(f"origin must be in [-1, 1], not in pixels; got values up to {origin.abs().amax():g}")

@@ -20,6 +20,7 @@ from .sample import (
     fold_slices,
     interpolate,
     nan_where_not_finite,
+    sample_points,
     uses_triton,
     values_known,
 )
@@ -181,12 +182,12 @@ def affine_warp(
         plane = triton_ops.Points("plane", rows, columns, 0.0, 0.0, mode, padding_mode)
         return triton_ops.sample(images, matrix.new_zeros(len(images), 2), None, None, matrix.flatten(1), *plane)
     x = torch.arange(columns, dtype=matrix.dtype, device=images.device) - (columns - 1) / 2
-    y = torch.arange(rows, dtype=matrix.dtype, device=images.device)[:, None] - (rows - 1) / 2
-    # no matrix product, which may be in TF32
-    a, b, c, d, e, f = matrix.flatten(1)[:, :, None, None].unbind(dim=1)
-    u, v = a * x + b * y + c, d * x + e * y + f
-    points = u + (width - 1) / 2, v + (height - 1) / 2
-    return nan_where_not_finite(interpolate(images, *points, mode=mode, padding_mode=padding_mode), matrix)
+    y = torch.arange(rows, dtype=matrix.dtype, device=images.device) - (rows - 1) / 2
+    # no matrix product, which may be in TF32; sums of a row and a column are few passes over memory
+    a, b, c = (matrix * matrix.new_tensor([[2 / width], [2 / height]])).unbind(dim=2)
+    points = a[:, :, None, None] * x + (b[:, :, None] * y + c[:, :, None])[..., None]
+    warped = sample_points(images, points.permute(0, 2, 3, 1), mode, padding_mode)
+    return nan_where_not_finite(warped, matrix)
 
 
 def _per_image(value: Tensor | float | tuple[float, float], images: Tensor, *shape: int) -> Tensor:

@@ -60,20 +60,13 @@ class Points(NamedTuple):
 
 
 def polar_sample(
-    images: Tensor,
-    origin: Tensor,
-    grid: PolarGrid,
-    pose: GridPose,
-    mode: Mode,
-    padding_mode: PaddingMode,
+    images: Tensor, origin: Tensor, grid: PolarGrid, pose: GridPose, mode: Mode, padding_mode: PaddingMode
 ) -> Tensor:
     """`ptn.polar_sample` of images (N, C, H, W), and `ptn.cylindrical_sample` of volumes (N, C, X, Y, Z)."""
     height, width = (images.shape[3], images.shape[2]) if images.dim() == 5 else (images.shape[2], images.shape[3])
     r_max, r_min = grid.outer_radius((height, width)), grid.inner_radius
     step = math.log2(r_max / r_min) if grid.law == "log" else r_max - r_min
-    points = Points(
-        grid.law, grid.angles, grid.radii, r_min, step / grid.radii, mode, padding_mode, sweep=grid.sweep
-    )
+    points = Points(grid.law, grid.angles, grid.radii, r_min, step / grid.radii, mode, padding_mode, grid.sweep)
     origin = origin.float()
     if grid.is_circular(pose):
         phase = reduce_angle(pose.phase) if grid.start == 0 else grid.first_angle(pose.phase)
@@ -97,10 +90,7 @@ def _per_sample(value: Tensor | float, default: float, images: Tensor) -> Tensor
 # Operators
 
 _POSE = "Tensor position, Tensor? rotation, Tensor? scale, Tensor? matrix"
-_POINTS = (
-    "str law, SymInt rows, SymInt columns, float start, float step, str mode, str padding_mode, "
-    f"float sweep={2 * math.pi}"
-)
+_POINTS = "str law, SymInt rows, SymInt columns, float start, float step, str mode, str padding_mode, float sweep"
 
 
 def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], CustomOpDef]:
@@ -113,41 +103,25 @@ def _operator(name: str, arguments: str) -> Callable[[Callable[..., Tensor]], Cu
 
 
 @_operator("sample", f"Tensor images, {_POSE}")
-def sample(
-    images: Tensor,
-    position: Tensor,
-    rotation: Tensor | None,
-    scale: Tensor | None,
-    matrix: Tensor | None,
-    *points: Any,
-) -> Tensor:
+def sample(images: Tensor, *arguments: Any) -> Tensor:
     """Sample images at the points of a pose: position (N, 2), rotation (N,) and scale (N,), or matrix (N, 6).
 
     See `triton_kernels`.
     """
-    pose = (position, rotation, scale, matrix)
-    out = _empty_output(images, *pose, *points)
-    _launch("sample", images, out, pose, Points(*points), interleaved(images))
+    out = _empty_output(images, *arguments)
+    _launch("sample", images, out, arguments[:4], Points(*arguments[4:]), interleaved(images))
     return out
 
 
 @_operator("sample_grad_images", f"Tensor grad, {_POSE}, SymInt[] shape, bool channels_last")
-def sample_grad_images(
-    grad: Tensor,
-    position: Tensor,
-    rotation: Tensor | None,
-    scale: Tensor | None,
-    matrix: Tensor | None,
-    shape: list[int],
-    channels_last: bool,
-    *points: Any,
-) -> Tensor:
+def sample_grad_images(grad: Tensor, *arguments: Any) -> Tensor:
     """Gradient of images of `shape`, accumulated in float32, in the dtype of `grad`."""
+    pose, (shape, channels_last), points = arguments[:4], arguments[4:6], Points(*arguments[6:])
     alert_not_deterministic("the gradient of the images of polar_sample and similarity_warp with backend 'triton'")
     vectors = channels_last or (len(shape) == 4 and shape[1] >= MIN_INTERLEAVED)
     layout = _memory_format(vectors)
     sums = torch.empty(shape, dtype=torch.float32, device=grad.device, memory_format=layout).zero_()
-    _launch("image_gradient", sums, grad, (position, rotation, scale, matrix), Points(*points), vectors)
+    _launch("image_gradient", sums, grad, pose, points, vectors)
     if not vectors or channels_last:
         return sums.to(grad.dtype)
     separate = torch.empty(shape, dtype=grad.dtype, device=grad.device)
@@ -162,18 +136,10 @@ def sample_grad_images(
 
 
 @_operator("sample_grad_pose", f"Tensor grad, Tensor images, {_POSE}")
-def sample_grad_pose(
-    grad: Tensor,
-    images: Tensor,
-    position: Tensor,
-    rotation: Tensor | None,
-    scale: Tensor | None,
-    matrix: Tensor | None,
-    *points: Any,
-) -> Tensor:
+def sample_grad_pose(grad: Tensor, images: Tensor, *arguments: Any) -> Tensor:
     """Gradient of position (x, y), rotation and scale: (N, 4); with a matrix (N, 8), with neither (N, 2)."""
-    where, pose = Points(*points), (position, rotation, scale, matrix)
-    out = _empty_pose(grad, images, *pose)
+    pose, where = arguments[:4], Points(*arguments[4:])
+    out = _empty_pose(grad, images, *arguments)
     if where.mode == "nearest" or not len(images):
         return out.zero_()
     programs, *_ = _plan("pose_gradient", images, grad, pose, where, interleaved(images))
@@ -184,8 +150,8 @@ def sample_grad_pose(
 
 
 @sample.register_fake
-def _empty_output(images: Tensor, position: Any, rotation: Any, scale: Any, matrix: Any, *points: Any) -> Tensor:
-    law, rows, columns, *_ = points
+def _empty_output(images: Tensor, *arguments: Any) -> Tensor:
+    law, rows, columns = arguments[4:7]
     count, channels = images.shape[:2]
     if images.dim() == 5:
         size = (columns, rows) if law == "plane" else (rows, columns)
@@ -201,16 +167,14 @@ def _empty_images(grad: Tensor, *arguments: Any) -> Tensor:
 
 
 @sample_grad_pose.register_fake
-def _empty_pose(
-    grad: Tensor, images: Tensor, position: Any, rotation: Any, scale: Any, matrix: Any, *points: Any
-) -> Tensor:
-    numbers = _numbers(rotation is not None or scale is not None, matrix is not None)
-    return grad.new_empty((images.shape[0], numbers), dtype=torch.float32)
+def _empty_pose(grad: Tensor, images: Tensor, *arguments: Any) -> Tensor:
+    return grad.new_empty((images.shape[0], _numbers(arguments[:4])), dtype=torch.float32)
 
 
-def _numbers(moved: bool, mapped: bool) -> int:
-    """Return the numbers of a pose that have a gradient."""
-    return 8 if mapped else 4 if moved else 2
+def _numbers(pose: "Pose") -> int:
+    """Return how many numbers of a pose have a gradient."""
+    _, rotation, scale, matrix = pose
+    return 8 if matrix is not None else 2 if rotation is scale is None else 4
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -262,18 +226,17 @@ def _launch(
     if 0 in programs:
         return
     position, rotation, scale, matrix = pose
-    matrix = None if matrix is None else matrix.contiguous()
+    where = position.contiguous(), rotation, scale, None if matrix is None else matrix.contiguous()
     kernel = getattr(triton_kernels, f"{name}_kernel")
     with torch.cuda.device_of(images):
-        where = position.contiguous(), rotation, scale, matrix
         kernel[programs](images, out, *where, *sums, *arguments, num_warps=warps)
 
 
 def _plan(name: str, images: Tensor, out: Tensor, pose: Pose, points: Points, vectors: bool) -> Plan:
-    _, rotation, scale, matrix = pose
+    _, rotation, scale, _ = pose
     pose_strides = (None if rotation is None else rotation.stride(0), None if scale is None else scale.stride(0))
-    numbers = _numbers(pose_strides != (None, None), matrix is not None)
-    return _make_plan(name, images.shape, images.stride(), out.stride(), pose_strides, numbers, points, vectors)
+    strides = images.stride(), out.stride(), pose_strides
+    return _make_plan(name, images.shape, *strides, _numbers(pose), points, vectors)
 
 
 @lru_cache(maxsize=1024)
@@ -289,10 +252,9 @@ def _make_plan(
 ) -> Plan:
     samples, size, channels, image, out = _axes(shape, image_strides, out_strides, points.law == "plane", vectors)
     step_rest = points.step - struct.unpack("f", struct.pack("f", points.step))[0]
-    turn_rows = points.rows if points.sweep == 2 * math.pi else points.rows * (2 * math.pi / points.sweep)
-    geometry = Shape(
-        *size, points.rows, float(turn_rows), 0.5 * math.pi / turn_rows, points.start, points.step, step_rest
-    )
+    turn_rows = points.rows * (2 * math.pi / points.sweep)
+    law = points.start, points.step, step_rest
+    geometry = Shape(*size, points.rows, turn_rows, 0.5 * math.pi / turn_rows, *law)
     tile_inner = min(TILE_INNER, triton.next_power_of_2(channels.inner)) if image.inner == 1 else 1
     blocks = channels.outer * triton.cdiv(channels.inner, tile_inner)
 

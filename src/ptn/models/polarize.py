@@ -211,7 +211,8 @@ def find_layout(
             return Layout(rows, columns, stride, feature_layer)
     raise InputError(
         f"cannot polarize {kind}: it is not equivariant to rotation from {test.failing_layer()} on; padding in a "
-        "forward, position embeddings and layers over flattened space cannot wrap around the angle"
+        "forward, position embeddings, layers over flattened space and upsampling with other modes than nearest "
+        "cannot wrap around the angle"
     )
 
 

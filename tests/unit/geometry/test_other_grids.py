@@ -144,6 +144,30 @@ def test_a_full_circle_in_float32_is_one():
     assert not PolarGrid(8, 4, sweep=2 * np.pi - 1e-5).wraps
 
 
+def test_numbers_of_numpy_and_lists_are_those_of_python():
+    grid = PolarGrid(8, 4, r_min_px=np.float32(3), r_max_px=np.int64(9), outer_px=[np.float64(1), 2])
+    assert grid == PolarGrid(8, 4, r_min_px=3, r_max_px=9.0, outer_px=(1.0, 2.0))
+    assert hash(grid) == hash(PolarGrid(8, 4, r_min_px=3, r_max_px=9.0, outer_px=(1.0, 2.0)))
+
+
+@pytest.mark.parametrize("options", [{"aspect": torch.tensor(0.8)}, {"outer_px": (torch.tensor(1.0), 0.0)}])
+def test_a_grid_of_tensors_is_refused_with_what_takes_them(options):
+    with pytest.raises(InputError, match="polar_sample"):
+        PolarGrid(8, 4, **options)
+
+
+def test_the_apex_of_a_sector_may_be_far_above_the_image():
+    """A convex probe: its lines begin 60 px from the apex, which is 50 px above the image."""
+    grid = PolarGrid(64, 100, law="linear", r_min_px=60, r_max_px=110, start=1.2, sweep=0.8)
+    apex = torch.tensor([[0.0, -1 - 2 * 50 / 40]])
+    scan = polar_unsample(torch.ones(1, 1, 64, 100), apex, grid, (40, 60))[0, 0]
+    assert scan[5, 30] == 0  # 55.5 px from the apex
+    assert scan[12, 30] == 1
+    assert (polar_sample(scan[None, None], apex, grid)[0, 0, 32, :60] > 0.9).sum() > 50
+    with pytest.raises(InputError, match="pixels"):
+        polar_sample(scan[None, None], apex, PolarGrid(8, 4))
+
+
 def test_a_sector_is_not_interpolated_across_its_ends():
     grid = PolarGrid(8, 4, law="linear", start=math.pi / 2, sweep=math.pi, r_max_px=8)
     polar = torch.arange(8.0)[None, None, :, None].expand(1, 1, 8, 4)
