@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -320,6 +321,19 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     assert (tmp_path / "file.txt").read_text() == "first"
     with locked_folder(tmp_path):
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file.txt"]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path, linked):
+    os.mkfifo(tmp_path / "pipe")  # as root, a device would be replaced as well; pipes do no harm here
+    target = tmp_path / "pipe"
+    if linked:
+        target = tmp_path / "link"
+        target.symlink_to("pipe")
+    with pytest.raises(ptn.InputError, match="regular file"):
+        ptn.files.write_text(target, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert target.is_symlink() == linked
 
 
 def test_without_locks_nothing_of_another_process_is_removed(run, pictures, monkeypatch):
