@@ -448,6 +448,26 @@ def test_settings_that_would_be_ignored_or_fail_late_are_errors(run, pictures, o
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("split", ["", "train", "test"])
+@pytest.mark.parametrize("output", ["runs", "ant/runs"])
+def test_runs_do_not_become_images_of_the_next_training(run, tmp_path, monkeypatch, split, output):
+    for name in ("train", "test") if split else ("",):
+        write_pictures(tmp_path / "pictures" / name)
+    monkeypatch.chdir(tmp_path / "pictures")
+    before = sorted(Path().rglob("*"))
+    code, text = run("train", "--folder", ".", *SMALL, "--epochs", 1, "-o", Path(split, output))
+    assert (code, "whose folders are classes" in text) == (2, True), text
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_runs_beside_the_splits_are_no_images(run, tmp_path, monkeypatch):
+    for name in ("train", "test"):
+        write_pictures(tmp_path / "pictures" / name)
+    monkeypatch.chdir(tmp_path / "pictures")
+    for options in ((), ("--resume",)):
+        assert run("train", "--folder", ".", *SMALL, "--epochs", 1, *options)[0] == 0
+
+
 def test_a_split_counts_once(run, pictures):
     run(*train("pictures"))
     code, text = run("evaluate", seed_folder(), "--split", "test+test")
