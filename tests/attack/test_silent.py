@@ -67,11 +67,13 @@ def test_a_run_is_not_continued_on_other_data(run, pictures, state, change):
     assert (code, "other images or classes" in text) == (2, True), text
 
 
+@pytest.mark.parametrize("state", ["stopped", "finished"])
 @pytest.mark.parametrize("part", ["train", "valid", "test"])
-def test_a_finished_run_names_all_its_images(run, tmp_path, part):
+def test_a_run_names_all_its_images(run, tmp_path, part, state):
     for split in ("train", "valid", "test"):
         write_pictures(tmp_path / "pictures" / split)
-    assert run(*train("pictures"))[0] == 0
+    budget = ("--budget-seconds", 0) if state == "stopped" else ()
+    assert run(*train("pictures", *budget))[0] == (3 if budget else 0)
     overwrite(tmp_path / "pictures" / part)
     code, text = run(*train("pictures", "--resume"))
     assert (code, "other images or classes" in text) == (2, True), text

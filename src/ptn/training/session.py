@@ -224,7 +224,11 @@ class Session:
         prepare_device(recipe.precision)
         run = Run(
             recipe,
-            RunData(self._load(recipe, recipe.data.train), self._load(recipe, valid) if valid else None),
+            RunData(
+                self._load(recipe, recipe.data.train),
+                self._load(recipe, valid) if valid else None,
+                data_sha256(self._load(recipe, recipe.data.test)),
+            ),
             self.device,
             self._folder(recipe),
             network=self._build(recipe),
