@@ -13,6 +13,7 @@ import ptn.cli.train as cli
 from ptn.cli.app import main
 from ptn.cli.options import DeviceOption, JsonOption, warn
 from ptn.config import override
+from ptn.data.store import reading
 from ptn.device import choose_device
 from ptn.errors import InputError, check_choice, unknown_name
 from ptn.files import write_text
@@ -180,7 +181,9 @@ def _update_pages(pages: Sequence[Path], records: Sequence[Record]) -> None:
     updated = {}
     for page in pages:
         try:
-            updated[page] = refresh(page.read_text(encoding="utf-8"), records)
+            with reading(page):
+                text = page.read_text(encoding="utf-8")
+            updated[page] = refresh(text, records)
         except (InputError, UnicodeDecodeError) as error:
             raise InputError(f"{page}: {error}") from error
     for page, text in updated.items():

@@ -10,6 +10,7 @@ import typer
 import ptn.cli.train as cli
 from ptn.cli.options import DeviceOption, print_table
 from ptn.config import override
+from ptn.data.dataset import split_names
 from ptn.errors import InputError
 from ptn.training.recipe import EvaluationSpec, Recipe
 from ptn.training.records import read_records
@@ -63,10 +64,16 @@ def search(
 def make_candidate(text: str) -> Recipe:
     """Returns the recipe "NAME KEY=VALUE KEY=VALUE …", tested on spare digits."""
     name, *settings = text.split() or [""]
-    recipe = find_recipe(name)
-    if recipe.data.name != "rotmnist":
-        raise InputError(f"only rotated MNIST has spare digits; {name} is trained on {recipe.data.name}")
-    changed = override(recipe, cli.parse_settings(settings))
+    changes = cli.parse_settings(settings)
+    if fixed := sorted(changes.keys() & {"name", "data.test", "evaluations"}):
+        raise InputError(f"{fixed[0]} cannot be set: every candidate is tested on the spare digits")
+    changed = override(find_recipe(name), changes)
+    data = changed.data
+    if data.name != "rotmnist":
+        raise InputError(f"only rotated MNIST has spare digits; {name} is trained on {data.name}")
+    used = {*split_names(data.train), *(split_names(data.valid) if data.valid is not None else ())}
+    if not used <= {"train", "valid"}:
+        raise InputError(f"candidates are trained on train and valid only; got {', '.join(sorted(used))}")
     changed = replace(changed, name=f"{name}/spare/{changed.sha256[:8]}", evaluations=EVALUATIONS)
     return replace(changed, data=replace(changed.data, test="spare"))
 

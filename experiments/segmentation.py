@@ -8,9 +8,10 @@ pixels away from it, and parts of its neighbours, which are background.
 import json
 import math
 import time
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +19,10 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 
+from ptn.config import build, check
+from ptn.data.store import reading
 from ptn.errors import InputError, optional_module
-from ptn.files import parse_json, write_text
+from ptn.files import atomic_path, parse_json, write_text
 from ptn.geometry import Similarity, similarity_warp
 from ptn.models.segmenter import PolarSegmenter
 from ptn.training.records import git_commit
@@ -128,6 +131,43 @@ def test(model: nn.Module) -> tuple[float, float]:
     return overlaps[0], sum(overlaps[1:]) / len(overlaps[1:])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Result of one network: mean intersection over union of upright and of rotated test coins in %."""
+
+    network: Literal["polar", "plain"]
+    trained: Literal["upright", "rotated"]
+    seed: int
+    upright: float
+    rotated: float
+    parameters: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        for name in ("upright", "rotated"):
+            check(name, getattr(self, name), 0 <= getattr(self, name) <= 100, "from 0 to 100 %")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """The content of the file of the results."""
+
+    git: str
+    steps: int
+    rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        kinds = sorted({f"{row.network} {row.trained}" for row in self.rows})
+        check("rows", kinds, len(kinds) == 4, "of both networks, each trained on upright and on rotated coins")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Returns the checked rows of a file of results."""
+    with reading(path):
+        content = path.read_bytes()
+    return [asdict(row) for row in build(Results, parse_json(content, str(path)), str(path)).rows]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Returns the results as a table in Markdown: mean (lowest to highest) over the seeds."""
     lines = ["| trained on | network | parameters | upright | rotated |", "|---|---|---:|---:|---:|"]
@@ -153,14 +193,21 @@ def segmentation(
 ) -> None:
     """Train a polar and a plain network to segment coins, and test both at rotations that they did not see."""
     if page is not None:
-        before, opening, rest = page.read_text(encoding="utf-8").partition(TABLE_START)
+        with reading(page):
+            before, opening, rest = page.read_text(encoding="utf-8").partition(TABLE_START)
         _, end, after = rest.partition(TABLE_END)
         if not end:
             raise InputError(f"{page} has no {TABLE_START} and {TABLE_END}")
-        results = parse_json(output.read_bytes(), str(output))
-        write_text(page, f"{before}{opening}\n{table(results['rows'])}\n{end}{after}")
+        write_text(page, f"{before}{opening}\n{table(read_rows(output))}\n{end}{after}")
         print(page)
         return
+    with atomic_path(output) as temporary:  # a file that cannot be written is an error before training
+        results = {"git": git_commit(), "steps": steps, "rows": train_all(seeds, steps)}
+        temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def train_all(seeds: int, steps: int) -> list[dict[str, Any]]:
+    """Returns the result of each network, printed as soon as it is there."""
     rows: list[dict[str, Any]] = []
     for rotate in (False, True):
         for kind in ("polar", "plain"):
@@ -172,4 +219,4 @@ def segmentation(
                 row |= {"upright": round(upright, 2), "rotated": round(rotated, 2), "parameters": parameters(model)}
                 rows.append(row | {"seconds": round(time.perf_counter() - start, 1)})
                 print(rows[-1], flush=True)
-    write_text(output, json.dumps({"git": git_commit(), "steps": steps, "rows": rows}, indent=1) + "\n")
+    return rows

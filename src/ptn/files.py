@@ -176,7 +176,13 @@ def atomic_path(target: Path, *, keep: Path | None = None) -> Iterator[Path]:
 
     The content is flushed to disk before the rename. If the block raises, `target` is unchanged. `keep` is where
     the present file moves to.
+
+    Raises:
+        InputError: `target` cannot be written, or is not a regular file: a rename would replace a device or a pipe.
     """
+    special = os.path.exists(target) and not os.path.isfile(target)  # noqa: PTH110, PTH113 (unlike Path, never raise)
+    if special or real_path(target.parent) == "/dev":
+        raise InputError(f"cannot write {target}: it is not a regular file")
     make_folder(target.parent)
     handle, temporary = None, None
     try:

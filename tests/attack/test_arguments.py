@@ -74,6 +74,7 @@ WRONG_VALUES = {
     "rotation=2**2000": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(2**2000)),
     "shift_px=2**2000": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(shift_px=(2**2000, 1))),
     "r_max_px=10**400": lambda: ptn.PolarGrid(8, 8, r_max_px=10**400),
+    "antialias of 2**25 radii": lambda: ptn.polar_sample(IMAGES, ORIGIN, ptn.PolarGrid(1, 2**25), antialias=True),
     "size of a warp": lambda: ptn.similarity_warp(IMAGES, ptn.Similarity(), size=(10**6, 10**6)),
     "size of an image": lambda: ptn.polar_unsample(IMAGES[..., :8, :8], ORIGIN, GRID, (10**6, 10**6)),
     "in_chans=10**6": lambda: ptn.create_model("ccnn_s", in_chans=10**6),

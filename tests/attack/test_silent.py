@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -66,11 +67,13 @@ def test_a_run_is_not_continued_on_other_data(run, pictures, state, change):
     assert (code, "other images or classes" in text) == (2, True), text
 
 
+@pytest.mark.parametrize("state", ["stopped", "finished"])
 @pytest.mark.parametrize("part", ["train", "valid", "test"])
-def test_a_finished_run_names_all_its_images(run, tmp_path, part):
+def test_a_run_names_all_its_images(run, tmp_path, part, state):
     for split in ("train", "valid", "test"):
         write_pictures(tmp_path / "pictures" / split)
-    assert run(*train("pictures"))[0] == 0
+    budget = ("--budget-seconds", 0) if state == "stopped" else ()
+    assert run(*train("pictures", *budget))[0] == (3 if budget else 0)
     overwrite(tmp_path / "pictures" / part)
     code, text = run(*train("pictures", "--resume"))
     assert (code, "other images or classes" in text) == (2, True), text
@@ -304,6 +307,29 @@ def test_a_run_whose_test_failed_is_tested_again_without_training(recipe, monkey
     assert read_records(Path("runs/records.jsonl"))[0].epochs == 1
 
 
+def test_a_run_that_failed_is_not_called_finished(run, pictures):
+    codes, texts = zip(
+        *(run(*train("pictures", "--lr", "1e30", *more)) for more in ((), ("--resume",))), strict=True
+    )
+    assert (codes, ["not finite" in text for text in texts]) == ((1, 1), [True, True]), texts
+
+
+@pytest.mark.parametrize("owner", ["session.write_report", "report._draw"])
+def test_a_report_that_is_missing_is_written_without_training(run, pictures, monkeypatch, owner):
+    pytest.importorskip("matplotlib")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"ptn.training.{owner}", fail)
+        assert run(*train("pictures"))[0] == 2
+    [record] = read_records(Path("runs/records.jsonl"))
+    weights = (seed_folder() / "weights.safetensors").read_bytes()
+    assert not (seed_folder() / "report.html").exists()
+    monkeypatch.setattr(session.Run, "_finish_epoch", lambda self: pytest.fail("trained again"))
+    assert run(*train("pictures", "--resume"))[0] == 0
+    assert (seed_folder() / "report.html").exists()
+    assert read_records(Path("runs/records.jsonl")) == [record]
+    assert (seed_folder() / "weights.safetensors").read_bytes() == weights
+
+
 def fail(*_, **__):
     raise ptn.InputError("the disk is gone")
 
@@ -320,6 +346,19 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     assert (tmp_path / "file.txt").read_text() == "first"
     with locked_folder(tmp_path):
         assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file.txt"]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path, linked):
+    os.mkfifo(tmp_path / "pipe")  # as root, a device would be replaced as well; pipes do no harm here
+    target = tmp_path / "pipe"
+    if linked:
+        target = tmp_path / "link"
+        target.symlink_to("pipe")
+    with pytest.raises(ptn.InputError, match="regular file"):
+        ptn.files.write_text(target, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert target.is_symlink() == linked
 
 
 def test_without_locks_nothing_of_another_process_is_removed(run, pictures, monkeypatch):
@@ -432,6 +471,26 @@ def test_settings_that_would_be_ignored_or_fail_late_are_errors(run, pictures, o
     code, text = run(*train("pictures", *options))
     assert (code, word in text, text.count("\n")) == (2, True, 1), text
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("split", ["", "train", "test"])
+@pytest.mark.parametrize("output", ["runs", "ant/runs"])
+def test_runs_do_not_become_images_of_the_next_training(run, tmp_path, monkeypatch, split, output):
+    for name in ("train", "test") if split else ("",):
+        write_pictures(tmp_path / "pictures" / name)
+    monkeypatch.chdir(tmp_path / "pictures")
+    before = sorted(Path().rglob("*"))
+    code, text = run("train", "--folder", ".", *SMALL, "--epochs", 1, "-o", Path(split, output))
+    assert (code, "whose folders are classes" in text) == (2, True), text
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_runs_beside_the_splits_are_no_images(run, tmp_path, monkeypatch):
+    for name in ("train", "test"):
+        write_pictures(tmp_path / "pictures" / name)
+    monkeypatch.chdir(tmp_path / "pictures")
+    for options in ((), ("--resume",)):
+        assert run("train", "--folder", ".", *SMALL, "--epochs", 1, *options)[0] == 0
 
 
 def test_a_split_counts_once(run, pictures):

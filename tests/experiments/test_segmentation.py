@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("skimage")
 
 from experiments import segmentation
+from ptn.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs" / "segmentation.md"
 
@@ -47,6 +48,35 @@ def test_the_page_has_the_recorded_table(tmp_path):
     segmentation.segmentation(page=copy)
     assert "old" not in copy.read_text()
     assert segmentation.table(results()) in copy.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"rows"', '"row"'),
+        ('"polar"', '"plain"'),
+        ('"upright": 9', '"upright": 19'),
+        ('"parameters": ', '"parameters": 0.5'),
+        ("{", "["),
+    ],
+)
+def test_damaged_results_are_refused_and_the_page_kept(tmp_path, old, new):
+    page, damaged = tmp_path / "page.md", tmp_path / "results.json"
+    page.write_text(f"{segmentation.TABLE_START}\nold\n{segmentation.TABLE_END}\n")
+    damaged.write_text(segmentation.RESULTS.read_text().replace(old, new))
+    with pytest.raises(InputError, match=r"results\.json"):
+        segmentation.segmentation(output=damaged, page=page)
+    assert "old" in page.read_text()
+    page.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"page\.md"):
+        segmentation.segmentation(page=page)
+    assert page.read_bytes() == b"\xff"
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(segmentation, "train", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(InputError):
+        segmentation.segmentation(output=tmp_path)
 
 
 @pytest.mark.slow

@@ -116,11 +116,18 @@ def _train_folder(
 ) -> int:
     """Trains one network, or several for the same time; returns the exit code."""
     from ..config import override
+    from ..data.folder import split_folders
+    from ..files import real_path
     from ..training import Session, folder_recipe, read_records, with_seeds
     from ..training.progress import make_reporter
     from ..training.recipe import explain_choices
     from ..training.session import run_folder
 
+    for classes in split_folders(folder).values():  # the report is an image, which the next training would read
+        if Path(real_path(options["output"])).is_relative_to(real_path(classes)):
+            raise InputError(
+                f"{options['output']} is in {classes}, whose folders are classes: choose another with -o"
+            )
     names: list[str | None] = [None] if models is None else [name.strip() for name in models.split(",")]
     if quick:
         names = ["ptn_s"] if models is None else names

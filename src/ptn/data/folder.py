@@ -93,13 +93,7 @@ def load_folder(
 
 def list_images(root: Path) -> dict[str, Listing]:
     """Return the image files of each split that has a folder, by class; "train" is among them, with all classes."""
-    if not root.is_dir():
-        raise nothing_at("folder", root)
-    valid = root / "valid" if (root / "valid").is_dir() else root / "val"
-    folders = {"train": root / "train", "valid": valid, "test": root / "test"}
-    folders = {split: folder for split, folder in folders.items() if folder.is_dir()} or {"train": root}
-    if "train" not in folders:
-        raise InputError(f"{root} has a folder {next(iter(folders.values())).name} but no folder train")
+    folders = split_folders(root)
     listings = {split: _list_classes(folder) for split, folder in folders.items()}
     train = listings["train"]
     if len(train) < 2:
@@ -114,6 +108,18 @@ def list_images(root: Path) -> dict[str, Listing]:
         if unknown := sorted(listing.keys() - train.keys()):
             raise InputError(f"{folders[split] / unknown[0]} is a class that {folders['train']} does not have")
     return listings
+
+
+def split_folders(root: Path) -> dict[str, Path]:
+    """Return the folder of each split, in which every folder is a class; "train" is among them."""
+    if not root.is_dir():
+        raise nothing_at("folder", root)
+    valid = root / "valid" if (root / "valid").is_dir() else root / "val"
+    folders = {"train": root / "train", "valid": valid, "test": root / "test"}
+    folders = {split: folder for split, folder in folders.items() if folder.is_dir()} or {"train": root}
+    if "train" not in folders:
+        raise InputError(f"{root} has a folder {next(iter(folders.values())).name} but no folder train")
+    return folders
 
 
 def list_files(root: Path) -> list[Path]:

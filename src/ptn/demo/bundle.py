@@ -58,9 +58,9 @@ def write_page(pairs: Sequence[Pair], folder: Path, runtime: Path, *, documentat
     for name in RUNTIME:
         if not (runtime / name).is_file():
             raise InputError(f"no {name} in {runtime}: install onnxruntime-web with npm, and name its folder dist")
-    folder.mkdir(parents=True, exist_ok=True)
     for path in (*STATIC.iterdir(), *(runtime / name for name in RUNTIME)):
-        shutil.copyfile(path, folder / path.name)
+        with atomic_path(folder / path.name) as temporary:
+            shutil.copyfile(path, temporary)
     for kind in sample_kinds(pairs):
         with atomic_path(folder / f"{kind}.png") as temporary:
             temporary.write_bytes(encode_sheet(load_samples(kind)))

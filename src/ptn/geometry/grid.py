@@ -14,6 +14,7 @@ from ..errors import InputError, InputTypeError, check_choice
 
 Law = Literal["log", "linear"]
 MAX_PIXELS = 2**26
+_MAX_ANTIALIASED = 2**16  # radii: their areas are computed one by one
 """Largest number of pixels of images that are read and of polar images."""
 _MAX_BAND = 2**21  # samples of adjacent columns that are read at once
 _REAL = (float, int, np.floating, np.integer)
@@ -289,6 +290,8 @@ def finer_grids(grid: PolarGrid, size: tuple[int, int], dilation: float) -> list
     Each comes with its samples per pixel along angle and radius, powers of two. Adjacent columns that need equal
     numbers share a grid, unless it would be large.
     """
+    if grid.radii > _MAX_ANTIALIASED:
+        raise InputError(f"antialias takes at most {_MAX_ANTIALIASED:,} radii; got {grid.radii:,}")
     r_max, r_min, log = grid.outer_radius(size), grid.inner_radius, grid.law == "log"
     stretch = abs(dilation) * max(1.0, grid.aspect) * (1 + math.hypot(*grid.outer_px) / (r_max - r_min))
     shares = [(column - 0.5) / grid.radii for column in range(grid.radii + 1)]

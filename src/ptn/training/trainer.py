@@ -50,10 +50,14 @@ class Progress:
 
 @dataclass
 class RunData:
-    """Training and validation sets of a run; the latter is needed for `selection="valid"`."""
+    """Training and validation sets of a run; the latter is needed for `selection="valid"`.
+
+    `test_sha256` is the hash of the images of its test, which a checkpoint names as well.
+    """
 
     train: Dataset | VoxelDataset
     valid: Dataset | VoxelDataset | None = None
+    test_sha256: str | None = None
 
 
 LOG = logging.getLogger("ptn")
@@ -213,9 +217,10 @@ class Run:
     def _origin(self) -> dict[str, Any]:
         """What decides the result of a run, and the machine."""
         sets = [self.data.train, *([self.data.valid] if self.data.valid is not None else [])]
+        test = [] if self.data.test_sha256 is None else [self.data.test_sha256]
         return {
             "recipe": self.recipe.to_dict(),
-            "data": list(map(content_sha256, sets)),  # `meta` may be that of other images
+            "data": [*map(content_sha256, sets), *test],  # `meta` may be that of other images
             "classes": list(self.data.train.classes),
             "torch": torch.__version__,
             "device": describe_device(self.device),
