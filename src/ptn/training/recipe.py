@@ -187,7 +187,7 @@ class Recipe:
 
 STEPS = 3000
 """Approximate number of optimization steps of a default recipe for data sets."""
-IMAGES_SEEN = 60_000
+IMAGES_SEEN = 100_000
 """Approximate number of images, with repetitions, that a recipe for a small folder trains on."""
 FOLDER_LR = 0.003
 """Learning rate for folders. At 0.01, evidence among clutter is learned in more than twice the epochs."""
@@ -238,7 +238,7 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
         schedule=ScheduleSpec("hold", warmup=0.05),
         batch=batch,
         epochs=epochs,
-        patience=max(5, epochs // 5),
+        patience=max(5, epochs // 8),
     )
 
 
