@@ -142,7 +142,7 @@ def test_a_page_runs_as_a_reader_would(page, reader):
 def test_commands_and_their_options_exist(page):
     """Of the blocks that are not run, too."""
     from experiments.__main__ import app as experiments
-    from ptn.cli.app import app
+    from ptn.cli import app
 
     for program, commands in ((("ptn",), app), (("python", "-m", "experiments"), experiments)):
         for block in BLOCKS[page]:

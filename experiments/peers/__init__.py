@@ -11,7 +11,6 @@ from ptn.data import Dataset, VoxelDataset
 from ptn.errors import check_choice
 from ptn.models import ModelConfig
 from ptn.training.recipe import Recipe
-from ptn.training.step import image_shape
 from ptn.training.trainer import build_model
 
 from .e2cnn_network import E2CNN
@@ -34,7 +33,7 @@ def build_network(recipe: Recipe, train: Dataset | VoxelDataset) -> Any:
         return build_model(recipe, train)
     for option in options:
         check_choice(f"option of {name}", option, list(inspect.signature(NETWORKS[name]).parameters))
-    channels, height, width = image_shape(train)
+    channels, height, width = train.image_shape
     config = ModelConfig(name, len(train.classes), (height, width), channels, options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)

@@ -17,7 +17,7 @@ class Outcome(NamedTuple):
 def experiments(capsys):
     """`experiments("report", "--json")` -> exit code, standard output, standard error."""
     from experiments.__main__ import app
-    from ptn.cli.app import main
+    from ptn.cli import main
 
     def run(*arguments):
         with pytest.raises(SystemExit) as stop:

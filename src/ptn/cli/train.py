@@ -178,9 +178,8 @@ def run_session(
     """
     # Required for deterministic cuBLAS, before CUDA is initialized.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from ..device import choose_device
+    from ..device import choose_device, join
     from ..training import Session
-    from ..training.distributed import join
     from ..training.session import run_folder
 
     if options.get("resume") and options.get("fresh"):

@@ -286,8 +286,8 @@ def _batches(
     device, dtype = placement(model)
     if isinstance(images, Dataset):
         images = images.images
+    shape = images.image_shape if isinstance(images, VoxelDataset) else images.shape[1:]
     stored = images.packed if isinstance(images, VoxelDataset) else images
-    shape = (1, *(images.size,) * 3) if isinstance(images, VoxelDataset) else stored.shape[1:]
     for part in stored.split(batch or default_batch(shape)) if len(stored) else [stored]:
         inputs = unpack_voxels(part.to(device), images.size) if isinstance(images, VoxelDataset) else part
         yield to_float(inputs, device, dtype)

@@ -10,8 +10,8 @@ from ..config import check
 from ..device import placement
 from ..errors import InputError, check_choice
 from ..geometry import Mode, PolarGrid, check_grid, polar_unsample
-from ..layers import HeatmapActivation, PolarTransformer, default_predictor
-from .networks import Explanation, Origin, Padding, PolarNetwork, check_sizes
+from ..layers import HeatmapActivation, Origin, PolarTransformer, default_predictor
+from .networks import Explanation, Padding, PolarNetwork, check_sizes
 from .polarize import find_layout, normalize_as_trained, wrap_network
 
 

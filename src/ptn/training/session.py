@@ -16,19 +16,17 @@ from ..config import build, check, check_options
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
 from ..data.dataset import data_sha256
 from ..data.folder import OPTIONS as FOLDER_OPTIONS
-from ..device import describe_device
+from ..device import Parallel, describe_device
 from ..errors import InputError
 from ..evaluation import check_tta, evaluate
 from ..files import empty_folder, locked_folder, read_tensors
 from ..models import Model, count_parameters, save_weights
 from ..models.zoo import decode_metadata
-from .distributed import Parallel
 from .fleet import FleetOutcome, train_fleet
 from .progress import PlainReporter, QuietReporter, advice, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, check_appendable, git_commit, read_records
 from .report import write_report
-from .step import image_shape
 from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, prepare_device, say_machine
 
 AnyDataset = Dataset | VoxelDataset
@@ -173,7 +171,7 @@ class Session:
             data = train if split is None else self._load(recipe, split)
             if data.classes != train.classes:
                 raise InputError(f"{recipe.name}: the splits {data.split} and {train.split} have other classes")
-            if split is not None and (shape := image_shape(data)) != model.input_shape:
+            if split is not None and (shape := data.image_shape) != model.input_shape:
                 raise InputError(f"{recipe.name}: the images of {split} are {shape}, not {model.input_shape}")
         for evaluation in recipe.evaluations:
             check_tta(model, rotations=evaluation.rotations, origins=evaluation.origins)

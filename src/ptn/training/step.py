@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..data import Dataset, VoxelDataset
 from ..data.augment import augment, noise_per_image
 from ..data.dataset import unpack_voxels
+from ..device import Parallel
 from ..layers import EvidencePredictor, OriginJitter, OriginPredictor, random_layers
-from .distributed import Parallel
 from .recipe import OptimizerSpec, Recipe, ScheduleSpec
 
 # --- batches
@@ -31,7 +31,7 @@ class Batches:
 
     def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
         self.steps = steps
-        self.shape = image_shape(data)
+        self.shape = data.image_shape
         self.voxels = isinstance(data, VoxelDataset)
         self.images = (data.packed if isinstance(data, VoxelDataset) else data.images).to(device)
         self.labels = data.labels.to(device)
@@ -51,13 +51,6 @@ class Batches:
         images = self.images.index_select(0, index)
         images = unpack_voxels(images, self.shape[-1]).float() if self.voxels else images.float() / 255
         return images, self.labels.index_select(0, index)
-
-
-def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
-    """Returns the shape of one image (C, H, W) or voxel grid (C, X, Y, Z)."""
-    if isinstance(data, VoxelDataset):
-        return data.channels, data.size, data.size, data.size
-    return tuple(data.images.shape[1:])
 
 
 # --- optimizer and learning rate

@@ -20,17 +20,16 @@ from torch import Tensor, nn
 from ..config import build, check
 from ..data import Dataset, VoxelDataset
 from ..data.dataset import content_sha256
-from ..device import Precision, describe_device, set_float32
+from ..device import Parallel, Precision, describe_device, set_float32, synchronize_batch_norm
 from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate, origin_changes_px
 from ..files import parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
-from .distributed import Parallel, synchronize_batch_norm
 from .recipe import Recipe
 from .records import timestamp
-from .step import HOLD, Batches, TrainingStep, epoch_order, image_shape
+from .step import HOLD, Batches, TrainingStep, epoch_order
 
 
 @dataclass(frozen=True)
@@ -397,7 +396,7 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
         options["origin_jitter_px"] = recipe.origin_jitter_px
     if recipe.dropout:
         options["dropout"] = recipe.dropout
-    channels, height, width, *_ = image_shape(train)
+    channels, height, width, *_ = train.image_shape
     if crop := recipe.augment.crop_px:
         if crop > min(height, width):
             raise InputError(f"{recipe.name}: augment.crop_px {crop} is more than the images' {min(height, width)}")
