@@ -58,9 +58,9 @@ def load_folder(
     """
     check_choice("split", split, SPLITS)
     check_choice("fit", fit, FITS)
-    given: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
-    given |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
-    checked = check_options(load_folder, given, OPTIONS, "option of folder")
+    options: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
+    options |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
+    checked = check_options(load_folder, options, OPTIONS, "option of folder")
     root, image_size, channels = Path(checked["root"]), checked["image_size"], checked["channels"]
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     check("image_size", image_size, 0 < min(height, width) <= max(height, width) <= 4096, "from 1 to 4,096 pixels")

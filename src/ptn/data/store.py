@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,20 +191,28 @@ def remotes_of(dataset: str) -> tuple[Remote, ...]:
     return REMOTES[dataset]
 
 
-class _Limited:
-    """A file to write to, of at most `limit` bytes."""
+class Bounded:
+    """A binary stream that raises `OSError` once more than `limit` bytes are read or written."""
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self.stream, self.left = stream, limit
+    def __init__(self, stream: Any, limit: int) -> None:
+        self.stream, self.remaining = stream, limit
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self._count(data)
+        return data
 
     def write(self, data: bytes) -> int:
-        self.left -= len(data)
-        if self.left < 0:
-            raise OSError("the file is larger than it should be")
+        self._count(data)
         return self.stream.write(data)
 
     def flush(self) -> None:
         self.stream.flush()
+
+    def _count(self, data: bytes) -> None:
+        self.remaining -= len(data)
+        if self.remaining < 0:
+            raise OSError("it has too many bytes")
 
 
 def fetch(remote: Remote) -> Path:
@@ -226,7 +234,7 @@ def fetch(remote: Remote) -> Path:
 
     def download(url: str, output: str, manager: Any, check_only: bool = False) -> Any:
         with Path(output).open("wb") as stream:
-            return downloader(url, _Limited(stream, remote.max_bytes), manager, check_only)
+            return downloader(url, Bounded(stream, remote.max_bytes), manager, check_only)
 
     errors = []
     for url in remote.urls:

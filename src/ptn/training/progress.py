@@ -34,8 +34,8 @@ class PlainReporter:
 
     def epoch(self, run: Run, progress: Progress) -> None:
         if progress.epoch % max(1, run.recipe.epochs // LINES_PER_RUN) == 0 or progress.epoch == 1 or run.done:
-            left = f"{duration(run.seconds / run.epoch * (run.epochs - run.epoch))} left"
-            self.print(f"{run.title}  epoch {progress.epoch}/{run.epochs}  {_describe(progress)}  {left}")
+            remaining = duration(run.seconds / run.epoch * (run.epochs - run.epoch))
+            self.print(f"{run.title}  epoch {progress.epoch}/{run.epochs}  {_describe(progress)}  {remaining} left")
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
         self.print(summarize(records))

@@ -168,7 +168,7 @@ def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, serve
 
 
 def test_a_file_that_is_too_large_is_refused(store, server):
-    with pytest.raises(InputError, match="larger than it should be"):
+    with pytest.raises(InputError, match="too many bytes"):
         fetch(server.remote._replace(max_bytes=len(CONTENT) - 1))
     assert not list((store.cache / "downloads").rglob("*.gz"))
 
