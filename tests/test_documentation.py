@@ -189,12 +189,7 @@ def test_every_public_name_has_an_example_and_every_parameter_a_line(name):
     assert [each for each in parameters if not re.search(rf"^ +{each}: ", text, re.MULTILINE)] == []
 
 
-@pytest.mark.parametrize(
-    ("page", "records", "models"),
-    [
-        ("docs/quickstart.md", "quickstart", ("ptn_s", "ccnn_s")),
-    ],
-)
+@pytest.mark.parametrize(("page", "records", "models"), [("docs/quickstart.md", "quickstart", ("ptn_s", "ccnn_s"))])
 def test_numbers_are_those_of_the_records(page, records, models):
     lines = (REPOSITORY / "experiments" / "results" / f"{records}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["seed"])

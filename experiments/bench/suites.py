@@ -27,15 +27,7 @@ from ptn.training.trainer import build_model, prepare_device
 
 from ..recipes import find_recipe
 from ..registration import errors, make_pairs
-from .peers import (
-    Sampler,
-    grid_sample,
-    kornia_remap,
-    need,
-    opencv_remap,
-    skimage_registration,
-    skimage_warp_polar,
-)
+from .peers import Sampler, grid_sample, kornia_remap, need, opencv_remap, skimage_registration, skimage_warp_polar
 from .report import Bench, PeerMissing, Peers
 from .timing import Timing, Work, busy_processes, summarize, time_together
 

@@ -60,10 +60,7 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
     unrolled = polar.imshow(
         explanation.polar_images[0, 0].numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="bilinear"
     )
-    cards = [
-        _draw_card(figure, 0.55, "Polar network", PTN_COLOR),
-        _draw_card(figure, 0.07, "Plain CNN", CNN_COLOR),
-    ]
+    cards = [_draw_card(figure, 0.55, "Polar network", PTN_COLOR), _draw_card(figure, 0.07, "Plain CNN", CNN_COLOR)]
     recolor(figure)
     for frame in range(FRAMES):
         picture.set_data(images[frame, 0].numpy())
