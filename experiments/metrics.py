@@ -30,7 +30,7 @@ POSE_CURVES: dict[str, Sequence[float]] = {
     "shift_px": range(9),
     "scale": [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6],
 }
-"""The poses in which every fifth upright test digit is read, one at a time."""
+"""Changes of pose, one at a time, for which every fifth upright test digit is evaluated."""
 
 
 def extra_metrics(

@@ -57,7 +57,7 @@ def train(
         bool, typer.Option("--quick", help="With --folder: a first look, in a minute of training.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs, at most; chosen by default.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step; chosen by default.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step; chosen by default.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate; chosen by default.")] = None,
     seeds: SeedsOption = "0",
     settings: SettingsOption = None,
@@ -83,7 +83,7 @@ def train(
         raise InputError("use either --folder DIR or --dataset NAME")
     if folder is None and (image_size is not None or quick or "," in (model or "")):
         raise InputError("--image-size, --quick and several --models are for --folder")
-    shortcuts = {"epochs": epochs, "batch": batch_size, "optimizer.lr": lr}
+    shortcuts = {"epochs": epochs, "batch": batch, "optimizer.lr": lr}
     more = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     changes = parse_settings([*(settings or ()), *more])
     options: Any = {

@@ -92,9 +92,8 @@ def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None
     check("origins", origins, origins in (1, 5), "1 or 5")
     network = model.model if isinstance(model, InferenceModel) else model
     if origins > 1 and not isinstance(network, PolarNetwork):
-        name = getattr(
-            getattr(network, "_config", None) or getattr(network, "config", None), "name", "this network"
-        )
+        config = getattr(network, "_config", None) or getattr(network, "config", None)
+        name = getattr(config, "name", "this network")
         raise InputError(f"origins=5 needs a network with a polar transformer that is not exported; got {name}")
 
 
@@ -245,11 +244,11 @@ def origin_changes_px(model: nn.Module, images: Tensor) -> Tensor | None:
     transformer = getattr(model, "transformer", None)
     if not isinstance(transformer, PolarTransformer) or transformer.predictor is None or not len(images):
         return None
-    turns = 1 if images.shape[-2] == images.shape[-1] else 2
+    quarters = 1 if images.shape[-2] == images.shape[-1] else 2
     origins, rotated = (
-        _predicted_origins(model, batch) for batch in (images, images.rot90(turns, (2, 3)).contiguous())
+        _predicted_origins(model, batch) for batch in (images, images.rot90(quarters, (2, 3)).contiguous())
     )
-    for _ in range(turns):
+    for _ in range(quarters):
         origins = torch.stack((origins[:, 1], -origins[:, 0]), dim=1)
     size = origins.new_tensor([images.shape[-1] / 2, images.shape[-2] / 2])
     return ((origins - rotated) * size).norm(dim=1)

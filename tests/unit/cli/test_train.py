@@ -216,7 +216,7 @@ def fail(*arguments):
 
 
 def test_a_quick_run_chooses_a_small_network_and_shortcuts_are_settings(ptn_cli, pictures, tmp_path):
-    options = ("--quick", "--epochs", 1, "--batch-size", 7, "--lr", 0.003, "-o", tmp_path / "runs")
+    options = ("--quick", "--epochs", 1, "--batch", 7, "--lr", 0.003, "-o", tmp_path / "runs")
     outcome = ptn_cli("train", "--folder", pictures, *options)
     assert outcome.code == 0, outcome.err
     [record] = read_records(tmp_path / "runs" / "records.jsonl")
