@@ -141,8 +141,8 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
     for column, index in enumerate(worst.tolist()):
         upper, lower = grid[:, column]
         _show(upper, images[index])
-        true, wrong_name = names[int(test.labels[index])], names[int(predicted[index])]
-        upper.set_title(f"{true[:12]}, predicted {wrong_name[:12]}\n({confidence[index]:.0%})", size=8)
+        true, prediction = names[int(test.labels[index])], names[int(predicted[index])]
+        upper.set_title(f"{true[:12]}\npredicted {prediction[:12]} ({confidence[index]:.0%})", size=8)
         if explanation is None:
             continue
         if explanation.origins is not None:
