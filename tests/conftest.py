@@ -1,4 +1,4 @@
-"""Shared fixtures: seeds, options of torch, the command line, real data, photographs, timm, npm packages, kernels."""
+"""Shared fixtures: seeds, options of torch, the command line, real data, photographs, timm, npm packages."""
 
 import json
 import os
