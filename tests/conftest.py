@@ -18,7 +18,7 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # run Triton kernels on a CPU; read when Triton is imported
 
-from ptn.training.trainer import GLOBAL_OPTIONS
+from ptn.device import GLOBAL_OPTIONS
 
 if find_spec("hypothesis"):  # not required by the GPU tests
     from hypothesis import settings

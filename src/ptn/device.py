@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,6 +66,43 @@ def precision_of(precision: Precision, device: torch.device) -> Iterator[None]:
     finally:
         for switch, value in zip(_TF32_SWITCHES, before, strict=True):
             switch.allow_tf32 = value
+
+
+def prepare_device(precision: Precision) -> None:
+    """Sets the global options of torch for training: TF32 and deterministic algorithms."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    set_float32(precision)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and not used here
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    warnings.filterwarnings("ignore", message="grid_sampler_2d_backward_cuda")
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+    # costs a tenth of the time, for memory that is written before it is read
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+# The global options of torch that `prepare_device` sets.
+GLOBAL_OPTIONS: tuple[tuple[Any, str], ...] = (
+    *((switch, "allow_tf32") for switch in _TF32_SWITCHES),
+    (torch.backends.cudnn, "deterministic"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.utils.deterministic, "fill_uninitialized_memory"),
+)
+
+
+@contextmanager
+def restored_settings() -> Iterator[None]:
+    """Context manager: restores the global options of torch that `prepare_device` sets on exit."""
+    before = [getattr(*option) for option in GLOBAL_OPTIONS]
+    mode = torch.get_deterministic_debug_mode()
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for (owner, name), value in zip(GLOBAL_OPTIONS, before, strict=True):
+            setattr(owner, name, value)
+        torch.set_deterministic_debug_mode(mode)
 
 
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:

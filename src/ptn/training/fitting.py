@@ -15,7 +15,7 @@ from ..config import build, check, override
 from ..data import Dataset, VoxelDataset, load_folder
 from ..data.augment import AugmentSpec
 from ..data.dataset import subset
-from ..device import Precision, choose_device
+from ..device import Precision, choose_device, prepare_device, restored_settings
 from ..errors import InputError
 from ..evaluation import match_classes, scores
 from ..files import locked_folder, save_tensors
@@ -23,7 +23,7 @@ from ..layers import EvidencePredictor
 from ..models import ModelConfig, Network, save_weights
 from .progress import QuietReporter, make_reporter
 from .recipe import FOLDER_LR, DataSpec, Recipe, default_recipe
-from .trainer import CHECKPOINTS, Progress, Run, RunData, channel_statistics, prepare_device, restored_settings
+from .trainer import CHECKPOINTS, Progress, Run, RunData, channel_statistics
 
 TrainingData = Dataset | VoxelDataset | str | Path | tuple[Tensor, Tensor]
 

@@ -16,7 +16,7 @@ from ..config import build, check, check_options
 from ..data import Dataset, VoxelDataset, load_dataset, load_folder
 from ..data.dataset import data_sha256
 from ..data.folder import OPTIONS as FOLDER_OPTIONS
-from ..device import Parallel, describe_device
+from ..device import Parallel, describe_device, prepare_device
 from ..errors import InputError
 from ..evaluation import check_tta, evaluate
 from ..files import empty_folder, locked_folder, read_tensors
@@ -27,7 +27,7 @@ from .progress import PlainReporter, QuietReporter, advice, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, check_appendable, git_commit, read_records
 from .report import write_report
-from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, prepare_device, say_machine
+from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, say_machine
 
 AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]

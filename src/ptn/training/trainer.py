@@ -4,10 +4,8 @@ import copy
 import json
 import logging
 import math
-import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 from ..config import build, check
 from ..data import Dataset, VoxelDataset
 from ..data.dataset import content_sha256
-from ..device import Parallel, Precision, describe_device, set_float32, synchronize_batch_norm
+from ..device import Parallel, describe_device, synchronize_batch_norm
 from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate, origin_changes_px
 from ..files import parse_json, read_tensors, save_tensors
@@ -418,41 +416,3 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     mean = share @ values
     deviation = (share @ values.square() - mean.square()).clamp(min=1e-8).sqrt()
     return mean.float(), deviation.float()
-
-
-def prepare_device(precision: Precision) -> None:
-    """Sets the global options of torch for training: TF32 and deterministic algorithms."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
-    set_float32(precision)
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-    # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and not used here
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    warnings.filterwarnings("ignore", message="grid_sampler_2d_backward_cuda")
-    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    # costs a tenth of the time, for memory that is written before it is read
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-# The global options of torch that `prepare_device` sets.
-GLOBAL_OPTIONS: tuple[tuple[Any, str], ...] = (
-    (torch.backends.cuda.matmul, "allow_tf32"),
-    (torch.backends.cudnn, "allow_tf32"),
-    (torch.backends.cudnn, "deterministic"),
-    (torch.backends.cudnn, "benchmark"),
-    (torch.utils.deterministic, "fill_uninitialized_memory"),
-)
-
-
-@contextmanager
-def restored_settings() -> Iterator[None]:
-    """Context manager: restores the global options of torch that `prepare_device` sets on exit."""
-    before = [getattr(*option) for option in GLOBAL_OPTIONS]
-    mode = torch.get_deterministic_debug_mode()
-    try:
-        with warnings.catch_warnings():
-            yield
-    finally:
-        for (owner, name), value in zip(GLOBAL_OPTIONS, before, strict=True):
-            setattr(owner, name, value)
-        torch.set_deterministic_debug_mode(mode)
