@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import build, check
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, check_choice
 from ..geometry import Law, Mode, PolarGrid, check_images, check_range
 from ..geometry.sample import values_known
 from ..layers import (
@@ -377,6 +377,7 @@ def make_transformer(
         origin_jitter_px: By default 2 for a learned origin.
         options: Others of `PolarTransformer`.
     """
+    check_choice("padding_mode", padding_mode, ("zeros", "border", "mean"))
     if origin_jitter_px is None:
         origin_jitter_px = 0.0 if predictor is None else 2.0
     sampled = "zeros" if padding_mode == "mean" else padding_mode
