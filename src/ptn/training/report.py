@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.dataset import subset
 from ..evaluation import ANGLES, accuracy_by_angle, evaluate, scores
-from ..figures import PTN_COLOR, angle_axis, faint_grid, mark_origin, paper, save
+from ..figures import PTN_COLOR, angle_axis, faint_grid, mark_origin, paper, save, show
 from ..files import write_text
 from ..geometry import Similarity, similarity_warp
 from ..models import Model, PolarNetwork
@@ -140,7 +140,7 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
     explanation = model.explain(images[worst]) if isinstance(model, PolarNetwork) else None
     for column, index in enumerate(worst.tolist()):
         upper, lower = grid[:, column]
-        _show(upper, images[index])
+        show(upper, images[index])
         true, prediction = names[int(test.labels[index])], names[int(predicted[index])]
         upper.set_title(f"{true[:12]}\npredicted {prediction[:12]} ({confidence[index]:.0%})", size=8)
         if explanation is None:
@@ -150,12 +150,8 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
             x, y = explanation.origins[column].tolist()
             mark_origin(upper, (x + 1) / 2 * width - 0.5, (y + 1) / 2 * height - 0.5)
         if explanation.polar_images is not None:
-            _show(lower, explanation.polar_images[column])
+            show(lower, explanation.polar_images[column])
             lower.set_title("polar image", size=8)
-
-
-def _show(axes: Any, image: Tensor) -> None:
-    axes.imshow(image.permute(1, 2, 0).clamp(0, 1).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
 
 
 def _printable(names: Sequence[str]) -> list[str]:
