@@ -109,7 +109,7 @@ def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
 
 
 def max_decoded(path: Path) -> int:
-    """Return how many bytes the content of a compressed file may have; data sets are far from it."""
+    """Return how many bytes the content of a compressed file may have; data sets have far fewer."""
     return 2**29 + 16 * path.stat().st_size
 
 

@@ -207,7 +207,7 @@ def find_layout(
     least = measure_stride(wrapped, layers, blank)
     fits = angles is None or (angles % least == 0 and angles >= 2 * least)
     check("angles", angles, fits, f"a multiple of {least}, the stride of {kind}, and at least {2 * least}")
-    # poolings and patches in a `forward` only show in the stride that the check accepts
+    # the numerical check finds strides of poolings and patches in a `forward`, which are not layers
     for stride in (least, 2 * least, 4 * least):
         rows = 4 * stride * math.ceil(size[0] / (4 * stride)) if angles is None else angles
         if rows % stride or rows < 2 * stride:

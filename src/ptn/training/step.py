@@ -105,7 +105,7 @@ def learning_rate(spec: ScheduleSpec, peak: float, step: int, steps: int) -> flo
 # --- the step
 
 EVIDENCE_SHARE = 0.9
-"""With a half, the gradient of the classifier's loss to the origin delays what the evidence learns."""
+"""Share of the loss of the evidence. At 0.5 the gradient of the other loss to the origin slows its learning."""
 
 
 class TrainingStep:
