@@ -27,7 +27,7 @@ from .progress import PlainReporter, QuietReporter, advice, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, check_appendable, git_commit, read_records
 from .report import write_report
-from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, say_machine
+from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, check_machine
 
 AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
@@ -215,7 +215,7 @@ class Session:
             _, classes, _ = decode_metadata(read_tensors(path, "weights file")[1], path)
             before, now = [*before, *(classes or ())], [*now, *train.classes]
         check_data(folder, before, now)
-        say_machine(folder, (record.torch, record.device), (torch.__version__, describe_device(self.device)))
+        check_machine(folder, (record.torch, record.device), (torch.__version__, describe_device(self.device)))
 
     def _start(self, recipe: Recipe) -> Run:
         valid = recipe.data.valid

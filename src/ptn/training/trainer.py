@@ -250,7 +250,7 @@ class Run:
         ):
             raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
         check_data(path, [*state.data, *state.classes], [*origin["data"], *origin["classes"]])
-        say_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
+        check_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         if any(key.startswith("best.") for key in saved):
             tensors |= {f"best.{key}": value for key, value in self.template.state_dict().items()}
@@ -374,7 +374,7 @@ def check_data(path: Path, before: Sequence[str], now: Sequence[str]) -> None:
         )
 
 
-def say_machine(path: Path, before: tuple[str, str], now: tuple[str, str]) -> None:
+def check_machine(path: Path, before: tuple[str, str], now: tuple[str, str]) -> None:
     """Warns if the version of torch or the device, with its number of threads, are not those of `path`."""
     if before != now:
         words = "{} is of torch {} on {}, this is torch {} on {}: results may differ by rounding"
