@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.dataset import subset
 from ptn.data.digits import Poses
 from ptn.device import placement, precision_of
 from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px
-from ptn.geometry import Similarity, similarity_warp
+from ptn.evaluation.classify import Posed
+from ptn.geometry import Similarity
 from ptn.layers import PolarTransformer
 from ptn.models import Model
 from ptn.training.recipe import EvaluationSpec, Recipe
@@ -103,7 +103,7 @@ def _pose_curves(model: Model, recipe: Recipe, upright: Dataset) -> dict[str, An
     curves: dict[str, Any] = {}
     for name, amounts in POSE_CURVES.items():
         poses = [_pose(name, amount) for amount in amounts]
-        results = [evaluate(_Posed(model, pose), upright, precision=recipe.precision) for pose in poses]
+        results = [evaluate(Posed(model, pose), upright, precision=recipe.precision) for pose in poses]
         accuracies = [result.accuracy for result in results]
         curves |= {name: list(amounts), f"{name.partition('_')[0]}_accuracy": _rounded(accuracies, 2)}
     return curves
@@ -113,18 +113,6 @@ def _pose(name: str, amount: float) -> Similarity:
     if name == "angle_deg":
         return Similarity(math.radians(amount))
     return Similarity(scale=amount) if name == "scale" else Similarity(shift_px=(amount, -amount))
-
-
-class _Posed(nn.Module):
-    """A network of images in another pose."""
-
-    def __init__(self, model: nn.Module, pose: Similarity) -> None:
-        super().__init__()
-        self.model, self.pose = model, pose
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(similarity_warp(images, self.pose, mode="bicubic").clamp(0, 1))
-        return logits
 
 
 def _step_memory_gb(model: Model, recipe: Recipe, test: Dataset) -> float:

@@ -196,13 +196,16 @@ def accuracy_by_angle(
         size: (height, width) of the central crop that the model takes, where the images are larger.
         options: those of `scores`.
     """
-    return [evaluate(_Rotated(model, angle, size), dataset, **options).accuracy for angle in degrees]
+    poses = [Similarity(math.radians(angle)) for angle in degrees]
+    return [evaluate(Posed(model, pose, size), dataset, **options).accuracy for pose in poses]
 
 
-class _Rotated(nn.Module):
-    def __init__(self, model: nn.Module, degrees: float, size: tuple[int, int] | None) -> None:
+class Posed(nn.Module):
+    """A model applied to images in another pose, bicubic; `size` is that of the central crop that it takes."""
+
+    def __init__(self, model: nn.Module, pose: Similarity, size: tuple[int, int] | None = None) -> None:
         super().__init__()
-        self.model, self.size, self.pose = model, size, Similarity(math.radians(degrees))
+        self.model, self.pose, self.size = model, pose, size
 
     def forward(self, images: Tensor) -> Tensor:
         return self.model(similarity_warp(images, self.pose, size=self.size, mode="bicubic").clamp(0, 1))
