@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ptn.errors import InputError, optional_module
 from ptn.files import parse_json, write_text
 from ptn.geometry import Similarity, similarity_warp
-from ptn.models.segmenter import PolarSegmenter
+from ptn.models import PolarSegmenter, count_parameters
 from ptn.training.records import git_commit
 
 SIZE = 64
@@ -77,18 +77,13 @@ def convolutions(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Conv2d(width, 1, 1))
 
 
-def parameters(model: nn.Module) -> int:
-    """Returns the number of parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def make_model(kind: str) -> nn.Module:
     """Returns the polar network, or the plain one with at least as many parameters."""
     polar = PolarSegmenter(convolutions(16), image_size=SIZE, in_chans=1)
     if kind == "polar":
         return polar
     width = 16
-    while parameters(convolutions(width)) < parameters(polar):
+    while count_parameters(convolutions(width)) < count_parameters(polar):
         width += 1
     return convolutions(width)
 
@@ -169,7 +164,11 @@ def segmentation(
                 model = train(kind, seed, rotate=rotate, steps=steps)
                 upright, rotated = test(model)
                 row: dict[str, Any] = {"network": kind, "trained": "rotated" if rotate else "upright", "seed": seed}
-                row |= {"upright": round(upright, 2), "rotated": round(rotated, 2), "parameters": parameters(model)}
+                row |= {
+                    "upright": round(upright, 2),
+                    "rotated": round(rotated, 2),
+                    "parameters": count_parameters(model),
+                }
                 rows.append(row | {"seconds": round(time.perf_counter() - start, 1)})
                 print(rows[-1], flush=True)
     write_text(output, json.dumps({"git": git_commit(), "steps": steps, "rows": rows}, indent=1) + "\n")

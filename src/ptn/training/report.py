@@ -18,7 +18,7 @@ from ..evaluation import ANGLES, accuracy_by_angle, evaluate, scores
 from ..figures import PTN_COLOR, angle_axis, faint_grid, mark_origin, paper, save, show
 from ..files import write_text
 from ..geometry import Similarity, similarity_warp
-from ..models import Model, PolarNetwork
+from ..models import Model, PolarNetwork, count_parameters
 from .trainer import Run
 
 SCALES = tuple(2 ** (step / 4) for step in range(-4, 5))
@@ -52,7 +52,7 @@ def write_report(run: Run, model: Model, test: Any, folder: Path) -> str:
     rows = {
         "test error": f"{result.error:.2f}% of {result.n} images",
         "validation error": "none" if run.best_error is None else f"{run.best_error:.2f}%",
-        "model": f"{run.recipe.model.name}, {sum(p.numel() for p in model.parameters()):,} parameters",
+        "model": f"{run.recipe.model.name}, {count_parameters(model):,} parameters",
         "training": f"{len(run.data.train)} images, {run.epoch} epochs, {run.seconds:.0f} s on {run.device}",
         "classes": ", ".join(names[:_MAX_CLASSES]) + (" …" if len(names) > _MAX_CLASSES else ""),
     }
