@@ -17,7 +17,7 @@ from ..data.dataset import subset
 from ..evaluation import ANGLES, accuracy_by_angle, evaluate, scores
 from ..figures import PTN_COLOR, angle_axis, faint_grid, mark_origin, paper, save, show
 from ..files import write_text
-from ..geometry import Similarity, similarity_warp
+from ..geometry import Similarity, origin_px, similarity_warp
 from ..models import Model, PolarNetwork, count_parameters
 from .trainer import Run
 
@@ -146,9 +146,8 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
         if explanation is None:
             continue
         if explanation.origins is not None:
-            height, width = images.shape[-2:]
-            x, y = explanation.origins[column].tolist()
-            mark_origin(upper, (x + 1) / 2 * width - 0.5, (y + 1) / 2 * height - 0.5)
+            size = (images.shape[-2], images.shape[-1])
+            mark_origin(upper, *origin_px(explanation.origins[column], size).tolist())
         if explanation.polar_images is not None:
             show(lower, explanation.polar_images[column])
             lower.set_title("polar image", size=8)
