@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import InputError
+from ..files import LOG
 from . import data, evaluate, models, train
 from .options import warn
 
@@ -28,7 +29,7 @@ class _WarningHandler(logging.Handler):
         warn(record.getMessage())
 
 
-logging.getLogger("ptn").addHandler(_WarningHandler())
+LOG.addHandler(_WarningHandler())
 
 app = typer.Typer(
     name="ptn",

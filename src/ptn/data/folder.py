@@ -19,9 +19,10 @@ from torch import Tensor
 
 from ..config import check, check_options
 from ..errors import InputError, check_choice, nothing_at
+from ..files import LOG
 from .dataset import Dataset
 from .images import FITS, IMAGE_SUFFIXES, Fit, open_image, read_fitted
-from .store import LOG, fingerprint, reading, sha256_of_file
+from .store import fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
 OPTIONS = ("root", "image_size", "channels", "fit", "valid_fraction", "test_fraction", "seed")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,9 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, check_choice, first_line, optional_module
-from ..files import read_tensors, save_tensors
-
-LOG = logging.getLogger("ptn")
+from ..files import LOG, read_tensors, save_tensors
 
 
 class MissingDataError(InputError):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +20,7 @@ from ..data.dataset import content_sha256
 from ..device import Parallel, describe_device, synchronize_batch_norm
 from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate, origin_changes_px
-from ..files import parse_json, read_tensors, save_tensors
+from ..files import LOG, parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
@@ -53,7 +52,6 @@ class RunData:
     valid: Dataset | VoxelDataset | None = None
 
 
-LOG = logging.getLogger("ptn")
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
 """Names of the last checkpoint and of the one before it."""
 _STATE = ("epoch", "epochs", "position", "seconds", "started", "history", "best_error")
