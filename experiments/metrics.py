@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ptn.data import Dataset, VoxelDataset, load_dataset
-from ptn.data.dataset import subset
+from ptn.data.dataset import AnyDataset, subset
 from ptn.data.digits import Poses
 from ptn.device import placement, precision_of
 from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px
@@ -33,9 +33,7 @@ POSE_CURVES: dict[str, Sequence[float]] = {
 """Changes of pose, one at a time, for which every fifth upright test digit is evaluated."""
 
 
-def extra_metrics(
-    model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
-) -> dict[str, Any]:
+def extra_metrics(model: Model, recipe: Recipe, test: AnyDataset, evaluation: EvaluationSpec) -> dict[str, Any]:
     """Returns the metrics that tables and figures use; with test-time augmentation only those of meshes."""
     metrics: dict[str, Any] = {}
     if "from_points" in test.meta:
@@ -59,7 +57,7 @@ def extra_metrics(
     return metrics
 
 
-def _of_origins(model: Model, recipe: Recipe, test: Dataset | VoxelDataset) -> dict[str, Any]:
+def _of_origins(model: Model, recipe: Recipe, test: AnyDataset) -> dict[str, Any]:
     """Returns the errors of origins, also on the same images without clutter."""
     sets = {"": test}
     if test.meta.get("clutter"):
@@ -143,9 +141,7 @@ def _by_angle(model: Model, recipe: Recipe) -> dict[str, Any]:
     return {"angle_deg": list(ANGLES), "angle_count": len(some), "angle_accuracy": _rounded(curve, 2)}
 
 
-def _of_meshes(
-    model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
-) -> dict[str, Any]:
+def _of_meshes(model: Model, recipe: Recipe, test: AnyDataset, evaluation: EvaluationSpec) -> dict[str, Any]:
     """Returns the accuracies without the shapes that have no mesh and are voxelized from points."""
     meshes = subset(test, (~test.meta["from_points"]).nonzero()[:, 0])
     result = evaluate(model, meshes, rotations=evaluation.rotations, precision=recipe.precision)

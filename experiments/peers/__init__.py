@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ptn.data import Dataset, VoxelDataset
+from ptn.data.dataset import AnyDataset
 from ptn.errors import check_choice
 from ptn.models import ModelConfig
 from ptn.training.recipe import Recipe
@@ -26,7 +26,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def build_network(recipe: Recipe, train: Dataset | VoxelDataset) -> Any:
+def build_network(recipe: Recipe, train: AnyDataset) -> Any:
     """Returns the network of a recipe, initialized by its seed: of another paper, or one of `ptn.create_model`."""
     name, options = recipe.model.name, recipe.model.options
     if name not in NETWORKS:

@@ -103,7 +103,8 @@ class VoxelDataset(_Split):
         return unpack_voxels(self.packed, self.size)
 
 
-AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
+AnyDataset = Dataset | VoxelDataset
+SameDataset = TypeVar("SameDataset", bound=AnyDataset)
 
 
 def unpack_voxels(packed: Tensor, size: int) -> Tensor:
@@ -113,7 +114,7 @@ def unpack_voxels(packed: Tensor, size: int) -> Tensor:
     return bits.reshape(len(packed), -1, size, size, size)
 
 
-def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> AnyDataset:
+def subset(dataset: SameDataset, rows: Tensor, *, split: str | None = None) -> SameDataset:
     """Return the samples at `rows` (int64, in this order), with their values of `meta`; `split` renames them."""
     count = len(dataset)
 
@@ -140,7 +141,7 @@ def split_names(split: str) -> list[str]:
     return names
 
 
-def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDataset:
+def concatenate(parts: Sequence[AnyDataset]) -> AnyDataset:
     """Join splits of one data set; the split is called "train+valid", for example.
 
     Per-sample values of `meta` are joined; other values are kept if all parts agree.
@@ -155,12 +156,12 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
     return replace(first, split=split, labels=labels, meta=meta, **images)
 
 
-def data_sha256(dataset: Dataset | VoxelDataset) -> str:
+def data_sha256(dataset: AnyDataset) -> str:
     """Return `meta["sha256"]`; of a data set without one, `content_sha256`."""
     return str(dataset.meta.get("sha256") or content_sha256(dataset))
 
 
-def content_sha256(dataset: Dataset | VoxelDataset) -> str:
+def content_sha256(dataset: AnyDataset) -> str:
     """Return the hash of the images and labels."""
     digest = hashlib.sha256()
     for tensor in (getattr(dataset, _storage(dataset)), dataset.labels):

@@ -3,20 +3,18 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..config import check, checked
-from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
+from ..data.dataset import AnyDataset, Dataset, SameDataset, VoxelDataset, unpack_voxels
 from ..device import Precision, choose_device, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
 from ..layers import PolarTransformer
 from ..models import InferenceModel, Model, PolarNetwork, inferring, prepare_for_inference
-
-AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
 ANGLES = tuple(range(0, 360, 15))
 """Default rotations of `accuracy_by_angle`, in degrees."""
@@ -141,7 +139,7 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
         options: for a model, those of `ptn.evaluation.scores`: batch, rotations and origins (test-time
             augmentation), device, precision, progress.
     """
-    if not isinstance(dataset, Dataset | VoxelDataset):
+    if not isinstance(dataset, AnyDataset):
         raise InputError(
             f"evaluate takes a data set, as of load_dataset or load_folder; got {type(dataset).__name__}"
         )
@@ -184,7 +182,7 @@ def check_finite(scores: Tensor) -> None:
 
 def accuracy_by_angle(
     model: nn.Module,
-    dataset: Dataset | VoxelDataset,
+    dataset: AnyDataset,
     degrees: Sequence[float] = ANGLES,
     *,
     size: tuple[int, int] | None = None,
@@ -211,7 +209,7 @@ class Posed(nn.Module):
         return self.model(similarity_warp(images, self.pose, size=self.size, mode="bicubic").clamp(0, 1))
 
 
-def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
+def match_classes(dataset: SameDataset, classes: Sequence[str]) -> SameDataset:
     """Returns `dataset` with labels that index `classes`, of which the data set may have a subset."""
     if tuple(classes) == dataset.classes:
         return dataset
@@ -223,7 +221,7 @@ def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
     return replace(dataset, labels=indices[dataset.labels], classes=tuple(classes))
 
 
-def origin_error_px(model: Model, dataset: Dataset | VoxelDataset) -> tuple[float, float]:
+def origin_error_px(model: Model, dataset: AnyDataset) -> tuple[float, float]:
     """Returns median and 90th percentile of the distances of origins from `meta["center"]`, in pixels."""
     true = _offsets_px(dataset.meta["center"].double(), dataset)
     distances = (origin_offsets_px(model, dataset) - true).norm(dim=1)
@@ -231,7 +229,7 @@ def origin_error_px(model: Model, dataset: Dataset | VoxelDataset) -> tuple[floa
     return median, p90
 
 
-def origin_offsets_px(model: Model, dataset: Dataset | VoxelDataset) -> Tensor:
+def origin_offsets_px(model: Model, dataset: AnyDataset) -> Tensor:
     """Returns predicted origins as offsets (x, y) from the image center in pixels: float64 (N, 2) on the CPU."""
     prepared = prepare_for_inference(model)
     with precision_of("fp32", placement(model)[0]):
@@ -263,7 +261,7 @@ def _predicted_origins(model: Any, images: Tensor) -> Tensor:
     return torch.cat(origins).cpu().double()
 
 
-def _offsets_px(origins: Tensor, dataset: Dataset | VoxelDataset) -> Tensor:
+def _offsets_px(origins: Tensor, dataset: AnyDataset) -> Tensor:
     height, width = plane_size(dataset.images)
     return origins * origins.new_tensor([width / 2, height / 2])
 
@@ -281,9 +279,7 @@ def to_float(images: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor
     return images.to(device).to(dtype) / scale
 
 
-def _batches(
-    model: nn.Module, images: Tensor | Dataset | VoxelDataset, batch: int | None = None
-) -> Iterator[Tensor]:
+def _batches(model: nn.Module, images: Tensor | AnyDataset, batch: int | None = None) -> Iterator[Tensor]:
     """Yields floats on the device of the model; one empty batch without images, which still has classes."""
     device, dtype = placement(model)
     if isinstance(images, Dataset):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from ..config import build, check, check_options
-from ..data import Dataset, VoxelDataset, load_dataset, load_folder
-from ..data.dataset import data_sha256
+from ..data import load_dataset, load_folder
+from ..data.dataset import AnyDataset, data_sha256
 from ..data.folder import OPTIONS as FOLDER_OPTIONS
 from ..device import Parallel, describe_device, prepare_device
 from ..errors import InputError
@@ -29,7 +29,6 @@ from .records import Record, append_records, check_appendable, git_commit, read_
 from .report import write_report
 from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, check_machine
 
-AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
 
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data import Dataset, VoxelDataset
+from ..data import VoxelDataset
 from ..data.augment import augment, noise_per_image
-from ..data.dataset import unpack_voxels
+from ..data.dataset import AnyDataset, unpack_voxels
 from ..device import Parallel
 from ..layers import EvidencePredictor, OriginJitter, OriginPredictor, random_layers
 from .recipe import OptimizerSpec, Recipe, ScheduleSpec
@@ -29,7 +29,7 @@ def epoch_order(count: int, batch: int, *, seed: int, epoch: int) -> Tensor:
 class Batches:
     """Batches of a data set that is kept on the device as bytes."""
 
-    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
+    def __init__(self, data: AnyDataset, steps: int, batch: int, device: torch.device) -> None:
         self.steps = steps
         self.shape = data.image_shape
         self.voxels = isinstance(data, VoxelDataset)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..config import build, check
-from ..data import Dataset, VoxelDataset
-from ..data.dataset import content_sha256
+from ..data import Dataset
+from ..data.dataset import AnyDataset, content_sha256
 from ..device import Parallel, describe_device, synchronize_batch_norm
 from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate, origin_changes_px
@@ -48,8 +48,8 @@ class Progress:
 class RunData:
     """Training and validation sets of a run; the latter is needed for `selection="valid"`."""
 
-    train: Dataset | VoxelDataset
-    valid: Dataset | VoxelDataset | None = None
+    train: AnyDataset
+    valid: AnyDataset | None = None
 
 
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
@@ -359,7 +359,7 @@ class Run:
             self.cuda_stream.synchronize()
 
 
-def chance_error(data: Dataset | VoxelDataset) -> float:
+def chance_error(data: AnyDataset) -> float:
     """Returns the error in % of predicting the most frequent class."""
     return 100 * (1 - data.labels.bincount().max().item() / len(data))
 
@@ -383,7 +383,7 @@ def _describe(progress: Progress) -> dict[str, Any]:
     return {key: value for key, value in vars(progress).items() if value is not None}
 
 
-def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
+def build_model(recipe: Recipe, train: AnyDataset) -> Model:
     """Returns the model of a recipe for a training set, initialized by the seed, with the set's normalization."""
     options = dict(recipe.model.options)
     for option in options:  # the other arguments of create_model are decided by the data
