@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from ..config import build, check
-from ..data import Dataset
+from ..data import Dataset, VoxelDataset
 from ..data.dataset import AnyDataset, content_sha256
 from ..device import Parallel, describe_device, synchronize_batch_norm
 from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate, origin_changes_px
-from ..files import LOG, parse_json, read_tensors, save_tensors
+from ..files import parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
@@ -48,10 +49,11 @@ class Progress:
 class RunData:
     """Training and validation sets of a run; the latter is needed for `selection="valid"`."""
 
-    train: AnyDataset
-    valid: AnyDataset | None = None
+    train: Dataset | VoxelDataset
+    valid: Dataset | VoxelDataset | None = None
 
 
+LOG = logging.getLogger("ptn")
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
 """Names of the last checkpoint and of the one before it."""
 _STATE = ("epoch", "epochs", "position", "seconds", "started", "history", "best_error")
