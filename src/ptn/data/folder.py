@@ -21,7 +21,7 @@ from ..config import check, check_options
 from ..errors import InputError, check_choice, nothing_at
 from ..files import LOG
 from .dataset import Dataset
-from .images import FITS, IMAGE_SUFFIXES, Fit, open_image, read_fitted
+from .images import IMAGE_SUFFIXES, Fit, open_image, read_fitted
 from .store import fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
@@ -58,8 +58,13 @@ def load_folder(
     `meta` has "files" and "skipped" (paths relative to `root`), "source" and "sha256".
     """
     check_choice("split", split, SPLITS)
-    check_choice("fit", fit, FITS)
-    options: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
+    options: dict[str, Any] = {
+        "root": root,
+        "image_size": image_size,
+        "channels": channels,
+        "fit": fit,
+        "seed": seed,
+    }
     options |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
     checked = check_options(load_folder, options, OPTIONS, "option of folder")
     root, image_size, channels = Path(checked["root"]), checked["image_size"], checked["channels"]

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 Fit = Literal["resize", "pad"]
-FITS: tuple[Fit, ...] = ("resize", "pad")
 IMAGE_SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
     *(".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"),
