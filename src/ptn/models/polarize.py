@@ -129,8 +129,6 @@ def polarize(
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
     options = dict(locals())
-    if not isinstance(backbone, nn.Module):
-        raise InputError(f"polarize takes a torch.nn.Module; got {backbone!r}: create a network of timm first")
     for name in ("backbone", "image_size", "in_chans", "layout"):
         del options[name]
     check_choice("origin", origin, ("learned", "center"))

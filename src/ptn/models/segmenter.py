@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..device import placement
-from ..errors import InputError, check_choice
-from ..geometry import Mode, PolarGrid, check_grid, polar_unsample
+from ..errors import check_choice
+from ..geometry import Mode, PolarGrid, polar_unsample
 from ..layers import HeatmapActivation, Origin, PolarTransformer, default_predictor
 from .networks import Explanation, Padding, PolarNetwork, check_sizes, make_transformer
 from .polarize import find_layout, normalize_as_trained, wrap_network
@@ -42,6 +42,7 @@ class PolarSegmenter(PolarNetwork):
 
     transformer: PolarTransformer
 
+    @checked
     def __init__(
         self,
         backbone: nn.Module,
@@ -56,13 +57,9 @@ class PolarSegmenter(PolarNetwork):
         padding_mode: Padding = "zeros",
         antialias: bool = False,
     ) -> None:
-        if not isinstance(backbone, nn.Module):
-            raise InputError(f"PolarSegmenter takes a torch.nn.Module; got {backbone!r}")
         check_choice("origin", origin, ("learned", "center"))
         size = check_sizes(image_size, in_chans)
         wrapped = copy.deepcopy(backbone)
-        if grid is not None:
-            check_grid(grid)
         if grid is None or grid.wraps:
             shape = (None, None) if grid is None else (grid.angles, grid.radii)
             layout = find_layout(wrapped, wrap_network(wrapped), size, in_chans, *shape)
