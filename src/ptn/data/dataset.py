@@ -1,7 +1,7 @@
 """Data sets in memory: images or packed voxels, labels, class names and metadata."""
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from ..errors import InputError, InputTypeError
 from .store import fingerprint
 
 
-class _Split:
+class _Split(ABC):
     """Checks, length and description of both kinds of data sets."""
 
     name: str

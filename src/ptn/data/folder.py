@@ -58,14 +58,8 @@ def load_folder(
     `meta` has "files" and "skipped" (paths relative to `root`), "source" and "sha256".
     """
     check_choice("split", split, SPLITS)
-    options: dict[str, Any] = {
-        "root": root,
-        "image_size": image_size,
-        "channels": channels,
-        "fit": fit,
-        "seed": seed,
-    }
-    options |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
+    options: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "fit": fit}
+    options |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "seed": seed}
     checked = check_options(load_folder, options, OPTIONS, "option of folder")
     root, image_size, channels = Path(checked["root"]), checked["image_size"], checked["channels"]
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
