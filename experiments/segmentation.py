@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ptn.errors import InputError, optional_module
 from ptn.files import parse_json, write_text
 from ptn.geometry import Similarity, similarity_warp
-from ptn.models import PolarSegmenter, count_parameters
+from ptn.models.segmenter import PolarSegmenter
 from ptn.training.records import git_commit
 
 SIZE = 64
@@ -77,13 +77,18 @@ def convolutions(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Conv2d(width, 1, 1))
 
 
+def parameters(model: nn.Module) -> int:
+    """Returns the number of parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def make_model(kind: str) -> nn.Module:
     """Returns the polar network, or the plain one with at least as many parameters."""
     polar = PolarSegmenter(convolutions(16), image_size=SIZE, in_chans=1)
     if kind == "polar":
         return polar
     width = 16
-    while count_parameters(convolutions(width)) < count_parameters(polar):
+    while parameters(convolutions(width)) < parameters(polar):
         width += 1
     return convolutions(width)
 
@@ -164,11 +169,7 @@ def segmentation(
                 model = train(kind, seed, rotate=rotate, steps=steps)
                 upright, rotated = test(model)
                 row: dict[str, Any] = {"network": kind, "trained": "rotated" if rotate else "upright", "seed": seed}
-                row |= {
-                    "upright": round(upright, 2),
-                    "rotated": round(rotated, 2),
-                    "parameters": count_parameters(model),
-                }
+                row |= {"upright": round(upright, 2), "rotated": round(rotated, 2), "parameters": parameters(model)}
                 rows.append(row | {"seconds": round(time.perf_counter() - start, 1)})
                 print(rows[-1], flush=True)
     write_text(output, json.dumps({"git": git_commit(), "steps": steps, "rows": rows}, indent=1) + "\n")

@@ -10,7 +10,6 @@ import torch
 pytest.importorskip("skimage")
 
 from experiments import segmentation
-from ptn.models import count_parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "segmentation.md"
 
@@ -30,7 +29,7 @@ def test_the_mask_is_the_coin_of_the_image_at_its_rotation_and_shift():
 
 def test_the_plain_network_is_not_smaller():
     polar, plain = map(segmentation.make_model, ("polar", "plain"))
-    assert count_parameters(polar) <= count_parameters(plain)
+    assert segmentation.parameters(polar) <= segmentation.parameters(plain)
 
 
 def test_every_recorded_polar_network_is_better_at_rotations_that_training_did_not_show():
