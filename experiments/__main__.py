@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import ptn.cli.train as cli
-from ptn.cli.app import main
+from ptn.cli import main
 from ptn.cli.options import DeviceOption, JsonOption, warn
 from ptn.config import override
 from ptn.data.store import reading

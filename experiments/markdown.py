@@ -143,10 +143,12 @@ def _columns(table: Table, digits: int | None = None) -> dict[str, Sequence[str]
         "ratio publ.": [published for published, _ in ratios],
         "ratio ours": [ours for _, ours in ratios],
         "params publ.": [_number(row.params, ",") for row in rows],
-        "params ours": [_by_form(_number(one.params, ",") for one in by_form.values()) for by_form in results],
+        "params ours": [
+            _by_form(_number(result.params, ",") for result in by_form.values()) for by_form in results
+        ],
         "s/epoch publ.": [_number(row.seconds_per_epoch, ".2f") for row in rows],
         "s/epoch ours": [
-            _by_form(_number(one.seconds_per_epoch, ".3f") for one in by_form.values()) for by_form in results
+            _by_form(_number(result.seconds_per_epoch, ".3f") for result in by_form.values()) for by_form in results
         ],
     }
     return {heading: cells for heading, cells in columns.items() if any(cells)}

@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from ptn.data import Dataset, VoxelDataset, load_dataset
-from ptn.data.dataset import subset
+from ptn.data.dataset import AnyDataset, subset
 from ptn.data.digits import Poses
 from ptn.device import placement, precision_of
 from ptn.evaluation import ANGLES, accuracy_by_angle, evaluate, origin_error_px
-from ptn.geometry import Similarity, similarity_warp
+from ptn.evaluation.classify import Posed
+from ptn.geometry import Similarity
 from ptn.layers import PolarTransformer
 from ptn.models import Model
 from ptn.training.recipe import EvaluationSpec, Recipe
@@ -30,12 +30,10 @@ POSE_CURVES: dict[str, Sequence[float]] = {
     "shift_px": range(9),
     "scale": [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6],
 }
-"""The poses in which every fifth upright test digit is read, one at a time."""
+"""Changes of pose, one at a time, for which every fifth upright test digit is evaluated."""
 
 
-def extra_metrics(
-    model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
-) -> dict[str, Any]:
+def extra_metrics(model: Model, recipe: Recipe, test: AnyDataset, evaluation: EvaluationSpec) -> dict[str, Any]:
     """Returns the metrics that tables and figures use; with test-time augmentation only those of meshes."""
     metrics: dict[str, Any] = {}
     if "from_points" in test.meta:
@@ -59,7 +57,7 @@ def extra_metrics(
     return metrics
 
 
-def _of_origins(model: Model, recipe: Recipe, test: Dataset | VoxelDataset) -> dict[str, Any]:
+def _of_origins(model: Model, recipe: Recipe, test: AnyDataset) -> dict[str, Any]:
     """Returns the errors of origins, also on the same images without clutter."""
     sets = {"": test}
     if test.meta.get("clutter"):
@@ -103,7 +101,7 @@ def _pose_curves(model: Model, recipe: Recipe, upright: Dataset) -> dict[str, An
     curves: dict[str, Any] = {}
     for name, amounts in POSE_CURVES.items():
         poses = [_pose(name, amount) for amount in amounts]
-        results = [evaluate(_Posed(model, pose), upright, precision=recipe.precision) for pose in poses]
+        results = [evaluate(Posed(model, pose), upright, precision=recipe.precision) for pose in poses]
         accuracies = [result.accuracy for result in results]
         curves |= {name: list(amounts), f"{name.partition('_')[0]}_accuracy": _rounded(accuracies, 2)}
     return curves
@@ -113,18 +111,6 @@ def _pose(name: str, amount: float) -> Similarity:
     if name == "angle_deg":
         return Similarity(math.radians(amount))
     return Similarity(scale=amount) if name == "scale" else Similarity(shift_px=(amount, -amount))
-
-
-class _Posed(nn.Module):
-    """A network of images in another pose."""
-
-    def __init__(self, model: nn.Module, pose: Similarity) -> None:
-        super().__init__()
-        self.model, self.pose = model, pose
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(similarity_warp(images, self.pose, mode="bicubic").clamp(0, 1))
-        return logits
 
 
 def _step_memory_gb(model: Model, recipe: Recipe, test: Dataset) -> float:
@@ -155,9 +141,7 @@ def _by_angle(model: Model, recipe: Recipe) -> dict[str, Any]:
     return {"angle_deg": list(ANGLES), "angle_count": len(some), "angle_accuracy": _rounded(curve, 2)}
 
 
-def _of_meshes(
-    model: Model, recipe: Recipe, test: Dataset | VoxelDataset, evaluation: EvaluationSpec
-) -> dict[str, Any]:
+def _of_meshes(model: Model, recipe: Recipe, test: AnyDataset, evaluation: EvaluationSpec) -> dict[str, Any]:
     """Returns the accuracies without the shapes that have no mesh and are voxelized from points."""
     meshes = subset(test, (~test.meta["from_points"]).nonzero()[:, 0])
     result = evaluate(model, meshes, rotations=evaluation.rotations, precision=recipe.precision)

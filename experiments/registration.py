@@ -63,8 +63,8 @@ def _view(picture: Tensor, pose: Similarity, size: int) -> Tensor:
 
 def errors(result: Registration, truth: Similarity) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the errors of the rotation in degrees, of the scale in %, and of the shift in pixels, each (N,)."""
-    turn = torch.as_tensor(result.pose.rotation).cpu() - torch.as_tensor(truth.rotation)
-    rotation = torch.rad2deg(torch.remainder(turn + math.pi, 2 * math.pi) - math.pi).abs()
+    difference = torch.as_tensor(result.pose.rotation).cpu() - torch.as_tensor(truth.rotation)
+    rotation = torch.rad2deg(torch.remainder(difference + math.pi, 2 * math.pi) - math.pi).abs()
     scale = 100 * (torch.as_tensor(result.pose.scale).cpu() / torch.as_tensor(truth.scale) - 1).abs()
     shift = (torch.as_tensor(result.pose.shift_px).cpu() - torch.as_tensor(truth.shift_px)).norm(dim=1)
     return rotation, scale, shift

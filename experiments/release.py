@@ -14,7 +14,7 @@ from ptn.errors import InputError
 from ptn.evaluation import evaluate, match_classes
 from ptn.files import atomic_path
 from ptn.models import Model, OnnxModel, save_weights
-from ptn.models.hub import model_card
+from ptn.models.export import model_card
 from ptn.models.zoo import WEIGHTS
 from ptn.training.records import Record
 

@@ -1,5 +1,6 @@
-"""Fixtures: seeds, options of torch, real data, photographs, timm, Triton kernels, npm packages, a browser."""
+"""Fixtures: seeds, options of torch, the command line, real data, photographs, timm, npm packages, a browser."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # run Triton kernels on a CPU; read when Triton is imported
 
-from ptn.training.trainer import GLOBAL_OPTIONS
+from ptn.device import GLOBAL_OPTIONS
 
 if find_spec("hypothesis"):  # not required by the GPU tests
     from hypothesis import settings
@@ -42,11 +43,44 @@ def _reset_options() -> None:
 
 @pytest.fixture(autouse=True)
 def _seed_and_default_options() -> Iterator[None]:
-    """Seeds torch, and resets its global options, which training changes."""
+    """Seeds torch, and resets its global options and number of threads, which training and some tests change."""
+    threads = torch.get_num_threads()
     torch.manual_seed(0)
     _reset_options()
     yield
     _reset_options()
+    torch.set_num_threads(threads)
+
+
+class Outcome(NamedTuple):
+    """Exit code, standard output and standard error of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The words of each line of a table."""
+        return [line.replace("│", " ").split() for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def ptn_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """`ptn_cli("models", "--json")` runs a command in the process of the test."""
+    from ptn.cli import main
+
+    def run(*arguments: object, **options: Any) -> Outcome:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments], **options)
+        return Outcome(stop.value.code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

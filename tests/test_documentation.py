@@ -142,7 +142,7 @@ def test_a_page_runs_as_a_reader_would(page, reader):
 def test_commands_and_their_options_exist(page):
     """Of the blocks that are not run, too."""
     from experiments.__main__ import app as experiments
-    from ptn.cli.app import app
+    from ptn.cli import app
 
     for program, commands in ((("ptn",), app), (("python", "-m", "experiments"), experiments)):
         for block in BLOCKS[page]:
@@ -189,12 +189,7 @@ def test_every_public_name_has_an_example_and_every_parameter_a_line(name):
     assert [each for each in parameters if not re.search(rf"^ +{each}: ", text, re.MULTILINE)] == []
 
 
-@pytest.mark.parametrize(
-    ("page", "records", "models"),
-    [
-        ("docs/quickstart.md", "quickstart", ("ptn_s", "ccnn_s")),
-    ],
-)
+@pytest.mark.parametrize(("page", "records", "models"), [("docs/quickstart.md", "quickstart", ("ptn_s", "ccnn_s"))])
 def test_numbers_are_those_of_the_records(page, records, models):
     lines = (REPOSITORY / "experiments" / "results" / f"{records}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["seed"])

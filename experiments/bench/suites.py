@@ -17,25 +17,18 @@ from torch import Tensor, nn
 from ptn.config import override
 from ptn.data import Dataset, VoxelDataset, load_dataset
 from ptn.data.store import MissingDataError
+from ptn.device import prepare_device
 from ptn.errors import InputError
 from ptn.geometry import PolarGrid, Similarity, polar_sample, register, similarity_warp
 from ptn.models import Model, OnnxModel, create_model, export, for_inference
 from ptn.training import Run, RunData
 from ptn.training.fleet import train_fleet
 from ptn.training.step import epoch_order
-from ptn.training.trainer import build_model, prepare_device
+from ptn.training.trainer import build_model
 
 from ..recipes import find_recipe
 from ..registration import errors, make_pairs
-from .peers import (
-    Sampler,
-    grid_sample,
-    kornia_remap,
-    need,
-    opencv_remap,
-    skimage_registration,
-    skimage_warp_polar,
-)
+from .peers import Sampler, grid_sample, kornia_remap, need, opencv_remap, skimage_registration, skimage_warp_polar
 from .report import Bench, PeerMissing, Peers
 from .timing import Timing, Work, busy_processes, summarize, time_together
 

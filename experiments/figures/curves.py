@@ -71,8 +71,10 @@ AZIMUTH_PANELS: Panels = {
 
 def mean_curve(records: Iterable[Record], recipe: str, metric: str, unit: str = "_deg") -> Curve:
     """Returns the mean of `metric`_accuracy over the newest run of each seed of `recipe`; amounts are in `unit`."""
-    matching = (one for one in records if one.recipe == recipe and f"{metric}_accuracy" in one.metrics)
-    runs = [record.metrics for record in newest(one for one in matching if not is_outdated(one))]
+    matching = (
+        r for r in records if r.recipe == recipe and f"{metric}_accuracy" in r.metrics and not is_outdated(r)
+    )
+    runs = [record.metrics for record in newest(matching)]
     accuracy = zip(*(run[f"{metric}_accuracy"] for run in runs), strict=True)
     return Curve(tuple(runs[0][f"{metric}{unit}"]), tuple(map(statistics.fmean, accuracy)), len(runs))
 

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ptn.figures import HEATMAP_CMAP, explain_shift_lines, save
+from ptn.figures import HEATMAP_CMAP, explain_shift_lines, save, shifts_from_first, show
 from ptn.geometry import PolarGrid, Similarity, cylindrical_sample, similarity_warp
 
-from .panels import mark_shift, shifts_from_first, show
+from .panels import mark_shift
 
 ROTATIONS = (0.0, 45.0, 90.0, 160.0, 250.0)
 

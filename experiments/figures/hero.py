@@ -17,7 +17,7 @@ from ptn.geometry import Similarity, origin_px
 FRAMES, FRAMES_PER_SECOND = 150, 25
 TICKS = 72
 _RESULT_MS = 2000  # time to read the scores
-_TURN = math.radians(420)  # as in the opening scene of the page: it ends where the predictions differ
+_ROTATION = math.radians(420)  # as in the opening scene of the page: it ends where the predictions differ
 _SIZE = (10.0, 3.9)  # inches
 _DOTS_PER_INCH = 140
 _RADII = ((1.0, 0.08), (0.9, 0.08))  # outer radius and width of the strip of each network
@@ -43,8 +43,8 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
     assert pair.plain is not None
     label = int(pair.polar(place(digit[None], Similarity(scale=pair.digit_scale), pair.size, 1)).argmax())
     shift = 0.13 * pair.size[1], -0.09 * pair.size[0]  # as in the opening scene of the page
-    turns = torch.linspace(0, _TURN, FRAMES)
-    images = place(digit.expand(FRAMES, -1, -1, -1), Similarity(turns, pair.digit_scale, shift), pair.size, 1)
+    rotations = torch.linspace(0, _ROTATION, FRAMES)
+    images = place(digit.expand(FRAMES, -1, -1, -1), Similarity(rotations, pair.digit_scale, shift), pair.size, 1)
     explanation: Any = pair.polar.explain(images)
     probabilities = [explanation.logits.softmax(dim=1), pair.plain(images).softmax(dim=1)]
     ring = predict_ring(pair, digit, Similarity(0.0, pair.digit_scale, shift), TICKS)
@@ -60,10 +60,7 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
     unrolled = polar.imshow(
         explanation.polar_images[0, 0].numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="bilinear"
     )
-    cards = [
-        _draw_card(figure, 0.55, "Polar network", PTN_COLOR),
-        _draw_card(figure, 0.07, "Plain CNN", CNN_COLOR),
-    ]
+    cards = [_draw_card(figure, 0.55, "Polar network", PTN_COLOR), _draw_card(figure, 0.07, "Plain CNN", CNN_COLOR)]
     recolor(figure)
     for frame in range(FRAMES):
         picture.set_data(images[frame, 0].numpy())
@@ -73,7 +70,7 @@ def _render(pair: Pair, digit: Tensor) -> Iterator[Any]:
             mark.set_data(
                 [((x + 0.5) / pair.size[1] - 0.5) * 2 * _HALF], [(0.5 - (y + 0.5) / pair.size[0]) * 2 * _HALF]
             )
-        angle = float(turns[frame])
+        angle = float(rotations[frame])
         needle.set_data([0.8 * math.sin(angle)], [0.8 * math.cos(angle)])
         shown = min(TICKS, 1 + int(angle * TICKS / (2 * math.pi)))
         networks = zip(cards, _RING_COLORS, strips, ring, probabilities, strict=True)
@@ -116,7 +113,7 @@ def _draw_stage(figure: Any, image: Tensor) -> tuple[list[list[Any]], Any, Any, 
 
 
 def _draw_card(figure: Any, bottom: float, name: str, color: str) -> tuple[Any, Any, Any]:
-    """Draws the frame of a verdict; returns its digit, mark and count."""
+    """Draws the frame of a verdict; rerotations its digit, mark and count."""
     from matplotlib.patches import FancyBboxPatch
 
     axes = figure.add_axes((0.665, bottom, 0.325, 0.38))

@@ -1,4 +1,4 @@
-"""Building blocks of the figures: images, heatmaps, polar axes, shifts."""
+"""Building blocks of the figures: signed images, heatmaps, polar axes, shifts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,23 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ptn.figures import GREEN, HEATMAP_CMAP, SKY, VERMILION, YELLOW, mark_origin
-from ptn.geometry import measure_shift, origin_px
+from ptn.figures import GREEN, HEATMAP_CMAP, SKY, VERMILION, YELLOW, mark_origin, show
+from ptn.geometry import origin_px
 from ptn.layers import normalize_heatmap
 
 LIGHT_GREEN = "#00c08b"
 """A green that is visible on black and on a heatmap."""
-
-
-def show(
-    axes: Any, image: Tensor, title: str = "", *, cmap: str = "gray", limits: tuple[float, float] = (0, 1)
-) -> None:
-    """Shows an image (H, W), (1, H, W) or (3, H, W), uint8 or floats in [0, 1], without ticks."""
-    values = image.float() / 255 if image.dtype == torch.uint8 else image
-    values = values.permute(1, 2, 0).clamp(0, 1) if values.dim() == 3 else values
-    axes.imshow(values.numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1])
-    axes.set_title(title, fontsize=9)
-    axes.set(xticks=[], yticks=[])
 
 
 def show_signed(axes: Any, values: Tensor, title: str = "", limit: float | None = None) -> None:
@@ -84,17 +73,6 @@ def draw_explanations(
         for each in (image, heat):
             mark_origin(each, *origins[column], color=LIGHT_GREEN, size=9)
     label_rows(axes, ("test image,\n+ origin", "heatmap", "log-polar"))
-
-
-def shifts_from_first(maps: Tensor, theory: Tensor) -> Tensor:
-    """Returns the shifts (rows, columns) of polar maps (K, C, h, w) against the first of them: (K, 2).
-
-    Rows are known modulo h; the values nearest to `theory` (K, 2) are returned.
-    """
-    rows = maps.shape[-2]
-    measured = measure_shift(maps[:1].expand_as(maps), maps)
-    measured[:, 0] += rows * ((theory[:, 0] - measured[:, 0]) / rows).round()
-    return measured
 
 
 def mark_shift(draw_line: Any, start: float, end: float, *, color: str = GREEN) -> None:

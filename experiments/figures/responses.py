@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ptn.figures import GREEN, INK, PURPLE, angle_axis, mark_origin, save
+from ptn.figures import GREEN, INK, PURPLE, angle_axis, mark_origin, save, show
 from ptn.geometry import PolarGrid, Similarity, measure_shift, polar_sample, similarity_warp, wrap_pad
 
-from .panels import label_rows, show, show_signed
+from .panels import label_rows, show_signed
 
 SIZE = 96
 POSE = Similarity(rotation=math.pi / 4, scale=1.2)

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ptn.data import Dataset
 from ptn.demo.inspect import distinct_channels
-from ptn.figures import HEATMAP_CMAP, YELLOW, mark_origin, save
+from ptn.figures import HEATMAP_CMAP, YELLOW, mark_origin, save, shifts_from_first, show
 from ptn.geometry import Similarity, origin_px, similarity_warp
 from ptn.models import PolarNetwork
 
-from .panels import LIGHT_GREEN, draw_explanations, mark_shift, polar_landmarks, shifts_from_first, show
+from .panels import LIGHT_GREEN, draw_explanations, mark_shift, polar_landmarks
 
 CHANNELS = 5
 """Number of feature maps shown."""

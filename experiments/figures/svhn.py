@@ -11,10 +11,10 @@ from torch import Tensor
 from ptn.data import Dataset
 from ptn.data.dataset import subset
 from ptn.evaluation.classify import origin_offsets_px
-from ptn.figures import GREEN, INK, PURPLE, faint_grid, save
+from ptn.figures import GREEN, INK, PURPLE, faint_grid, save, show
 from ptn.models import PolarNetwork
 
-from .panels import draw_explanations, show
+from .panels import draw_explanations
 
 _SHARPEST = 200  # images are chosen among those with the highest contrast
 _COLUMNS = 10

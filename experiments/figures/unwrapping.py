@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ptn.figures import CNN_COLOR, GREEN, ORIGIN_COLOR, PTN_COLOR, PURPLE, save
+from ptn.figures import CNN_COLOR, GREEN, ORIGIN_COLOR, PTN_COLOR, PURPLE, save, show
 from ptn.geometry import PolarGrid, origin_px, polar_sample, register
 from ptn.models import PolarSegmenter
 
 from .. import registration, segmentation
-from .panels import show
 
 
 def _photograph(name: str) -> Tensor:

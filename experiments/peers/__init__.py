@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ptn.data import Dataset, VoxelDataset
+from ptn.data.dataset import AnyDataset
 from ptn.errors import check_choice
 from ptn.models import ModelConfig
 from ptn.training.recipe import Recipe
-from ptn.training.step import image_shape
 from ptn.training.trainer import build_model
 
 from .e2cnn_network import E2CNN
@@ -27,14 +26,14 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def build_network(recipe: Recipe, train: Dataset | VoxelDataset) -> Any:
+def build_network(recipe: Recipe, train: AnyDataset) -> Any:
     """Returns the network of a recipe, initialized by its seed: of another paper, or one of `ptn.create_model`."""
     name, options = recipe.model.name, recipe.model.options
     if name not in NETWORKS:
         return build_model(recipe, train)
     for option in options:
         check_choice(f"option of {name}", option, list(inspect.signature(NETWORKS[name]).parameters))
-    channels, height, width = image_shape(train)
+    channels, height, width = train.image_shape
     config = ModelConfig(name, len(train.classes), (height, width), channels, options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)

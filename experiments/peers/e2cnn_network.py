@@ -18,6 +18,8 @@ FIELDS = (24, 32, 36, 36, 64, 96)
 KERNELS = (9, 7, 7, 7, 7, 5)
 PADDINGS = (0, 3, 3, 3, 3, 0)
 RESTRICTED = 4  # index of the layer after which D16 is restricted to C16
+# strength of the penalty |w| + w²/2 on the filters; on the linear layers a tenth of it
+_PENALTY = 1e-7
 
 
 class E2CNN(nn.Module):
@@ -29,12 +31,9 @@ class E2CNN(nn.Module):
     Args:
         flips: False for C16 throughout.
         fields: Fields of each layer in C16; in D16, which has twice the elements, divided by √2.
-        l1_l2: Strength of the penalty |w| + w²/2 on the filters, a tenth of it on the linear layers.
     """
 
-    def __init__(
-        self, *, order: int = 16, flips: bool = True, fields: tuple[int, ...] = FIELDS, l1_l2: float = 1e-7
-    ) -> None:
+    def __init__(self, *, order: int = 16, flips: bool = True, fields: tuple[int, ...] = FIELDS) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         before, source = 1, "image"
@@ -59,15 +58,14 @@ class E2CNN(nn.Module):
             ChannelDropout(96, 0.3),
             nn.Linear(96, 10),
         )
-        self.l1_l2 = l1_l2
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images).flatten(2).amax(dim=2))
-        if not self.training or not self.l1_l2:
+        if not self.training:
             return logits
         filters = [layer.weights for layer in self.features if isinstance(layer, SteerableConv)]
         linear = [layer.weight for layer in self.head if isinstance(layer, nn.Linear)]
-        strengths = [self.l1_l2] * len(filters) + [self.l1_l2 / 10] * len(linear)
+        strengths = [_PENALTY] * len(filters) + [_PENALTY / 10] * len(linear)
         penalized: Tensor = _Penalty.apply(logits, strengths, *filters, *linear)  # type: ignore[no-untyped-call]
         return penalized
 

@@ -253,4 +253,5 @@ def _describe(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     kind = origin or hint
-    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+    name = getattr(kind, "__name__", str(kind))
+    return _NAMES.get(kind, f"{'an' if name[0] in 'AEIO' else 'a'} {name}")

@@ -89,6 +89,17 @@ def mark_origin(axes: Any, x: float, y: float, *, color: str = ORIGIN_COLOR, siz
     return [*outline, *axes.plot([x], [y], "+", markersize=size, markeredgewidth=2, color=color)]
 
 
+def show(
+    axes: Any, image: Tensor, title: str = "", *, cmap: str = "gray", limits: tuple[float, float] = (0, 1)
+) -> None:
+    """Shows an image (H, W), (1, H, W) or (3, H, W), uint8 or floats in [0, 1], without ticks."""
+    values = image.float() / 255 if image.dtype == torch.uint8 else image
+    values = values.permute(1, 2, 0).clamp(0, 1) if values.dim() == 3 else values
+    axes.imshow(values.numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1])
+    axes.set_title(title, fontsize=9)
+    axes.set(xticks=[], yticks=[])
+
+
 def explain_shift_lines(figure: Any) -> None:
     """Adds a legend below the figure for yellow reference lines and green shifted lines."""
     from matplotlib.lines import Line2D
@@ -188,8 +199,8 @@ def draw_quickstart(
     axes = above.subplots(2, len(images), squeeze=False)
     for column, (x, y) in enumerate(origins):
         image = axes[0, column]
-        _show(image, images[column, 0])
-        _show(axes[1, column], explanation.polar_images[column, 0])
+        show(image, images[column, 0])
+        show(axes[1, column], explanation.polar_images[column, 0])
         mark_origin(image, x, y)
         for line, (network, color) in enumerate(zip(networks, (PTN_COLOR, CNN_COLOR), strict=True)):
             wrong = "" if network.predictions[column] == labels[column] else " ✗"
@@ -214,11 +225,6 @@ def draw_quickstart(
     save(figure, path)
 
 
-def _show(axes: Any, image: Tensor) -> None:
-    axes.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
-    axes.set(xticks=[], yticks=[])
-
-
 def _label_log_polar(axes: Any) -> None:
     axes.set_ylabel("log-polar\n← angle", fontsize=9)  # the label is rotated: the arrow points down
     axes.set_xlabel("radius →", fontsize=9)
@@ -229,6 +235,17 @@ def angle_axis(axes: Any) -> None:
     faint_grid(axes)
     axes.set_xticks(range(0, 361, 45), [f"{angle}°" for angle in range(0, 361, 45)])
     axes.set_xlim(-4, 364)
+
+
+def shifts_from_first(maps: Tensor, theory: Tensor) -> Tensor:
+    """Returns the shifts (rows, columns) of polar maps (K, C, h, w) against the first of them: (K, 2).
+
+    Rows are known modulo h; the values nearest to `theory` (K, 2) are returned.
+    """
+    rows = maps.shape[-2]
+    measured = measure_shift(maps[:1].expand_as(maps), maps)
+    measured[:, 0] += rows * ((theory[:, 0] - measured[:, 0]) / rows).round()
+    return measured
 
 
 def log_polar_shifts(
@@ -249,16 +266,13 @@ def log_polar_shifts(
     images = similarity_warp(copies, pose, size=(size, size), mode="bicubic").clamp(0, 1)
     grid = PolarGrid(size, size)
     polar = polar_sample(images, torch.zeros(len(amounts), 2, dtype=torch.float64), grid)
-    columns_per_log = size / math.log(grid.outer_radius((size, size)) / grid.inner_radius)
-    shifts = []
-    measured = measure_shift(polar[:1].expand_as(polar), polar).tolist()
-    for amount, (rows, columns) in zip(amounts, measured, strict=True):
-        if kind == "rotation":
-            theory = (amount - amounts[0]) / 360 * size
-            shifts.append((rows + size * round((theory - rows) / size), theory))  # modulo 360°
-        else:
-            shifts.append((columns, math.log(amount / amounts[0]) * columns_per_log))
-    return images[:, 0], polar[:, 0], shifts
+    if kind == "rotation":
+        axis, expected = 0, (values - values[0]) / 360 * size
+    else:
+        columns_per_log = size / math.log(grid.outer_radius((size, size)) / grid.inner_radius)
+        axis, expected = 1, (values / values[0]).log() * columns_per_log
+    measured = shifts_from_first(polar, expected[:, None].expand(-1, 2))[:, axis]
+    return images[:, 0], polar[:, 0], list(zip(measured.tolist(), expected.tolist(), strict=True))
 
 
 def draw_log_polar(digit: Tensor, path: Path) -> None:
@@ -274,8 +288,8 @@ def draw_log_polar(digit: Tensor, path: Path) -> None:
         _label_log_polar(axes[row + 1, 0])
         for column, (measured, theory) in enumerate(shifts):
             upper, lower = axes[row, column], axes[row + 1, column]
-            _show(upper, images[column])
-            _show(lower, polar[column])
+            show(upper, images[column])
+            show(lower, polar[column])
             if kind == "rotation":
                 start = int(polar[0].sum(dim=1).argmax())  # the brightest row
                 line, end = lower.axhline, (start + measured) % len(polar[0])

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-
-from ptn.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -16,10 +15,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a folder of the test, with a cache of its own and one thread."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_pictures(root: Path, classes: tuple[str, ...] = ("ant", "bee"), count: int = 12) -> Path:
@@ -39,13 +35,11 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def run(ptn_cli: Callable[..., Any]) -> Callable[..., tuple[int, str]]:
     """`run("train", ...)` -> exit code and everything that was printed."""
 
     def call(*arguments: object) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out + printed.err
+        outcome = ptn_cli(*arguments)
+        return outcome.code, outcome.out + outcome.err
 
     return call

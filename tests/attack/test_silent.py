@@ -116,7 +116,7 @@ def test_a_run_names_its_folder_also_from_another_place(run, pictures, tmp_path,
     assert all(str(tmp_path).encode() not in path.read_bytes() for path in shared.iterdir())
 
 
-def test_another_machine_is_said_and_not_refused(run, pictures, monkeypatch):
+def test_another_machine_is_reported_and_not_refused(run, pictures, monkeypatch):
     run(*train("pictures", "--budget-seconds", 0))
     monkeypatch.setattr("ptn.training.trainer.describe_device", lambda device: "another (CPU, 7 threads)")
     code, text = run(*train("pictures", "--resume"))

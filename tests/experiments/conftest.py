@@ -1,31 +1,18 @@
 """Records and the command line of the experiments."""
 
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 
 from ptn.training.records import Record
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def experiments(capsys):
+def experiments(ptn_cli):
     """`experiments("report", "--json")` -> exit code, standard output, standard error."""
     from experiments.__main__ import app
-    from ptn.cli.app import main
 
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments], app)
-        out, err = capsys.readouterr()
-        return Outcome(stop.value.code, out, err)
-
-    return run
+    return partial(ptn_cli, commands=app)
 
 
 @pytest.fixture

@@ -134,12 +134,7 @@ def upright_records(make_record, errors):
         "scale_accuracy": [90, 99],
     }
     return [
-        make_record(
-            f"upright.{name}",
-            recipe=f"mnist-anywhere/{name}/modern",
-            test_error=error,
-            metrics=metrics,
-        )
+        make_record(f"upright.{name}", recipe=f"mnist-anywhere/{name}/modern", test_error=error, metrics=metrics)
         for name, error in errors.items()
     ]
 

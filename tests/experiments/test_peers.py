@@ -76,13 +76,13 @@ def test_the_layers_of_e2cnn_are_those_of_the_package():
     )
 
 
-def test_the_penalty_of_e2cnn_is_only_in_the_gradients():
+def test_the_penalty_of_e2cnn_is_only_in_the_gradients(monkeypatch):
     torch.manual_seed(0)
     model, images = E2CNN(order=4, fields=(2, 2, 2, 2, 2, 2), flips=False), torch.rand(4, 1, 28, 28)
     weights = model.features[0].weights
     outputs, gradients = [], []
     for strength in (0.0, 0.1):
-        model.l1_l2 = strength
+        monkeypatch.setattr(e2cnn_network, "_PENALTY", strength)
         for layer in random_layers(model):
             layer.noise = torch.ones(4, layer.numbers)
         outputs.append(model(images))

@@ -76,11 +76,7 @@ def test_another_network_than_that_of_the_record_is_rejected(release, run, tmp_p
 
 @pytest.mark.parametrize(
     ("more", "word"),
-    [
-        (["--tag", "../x"], "--tag"),
-        (["--tag", ""], "--tag"),
-        (["--results", "nowhere"], "no record of seed 0"),
-    ],
+    [(["--tag", "../x"], "--tag"), (["--tag", ""], "--tag"), (["--results", "nowhere"], "no record of seed 0")],
 )
 def test_invalid_arguments_write_nothing(release, tmp_path, more, word):
     outcome = release(*more)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ptn.config import build
 from ptn.data import Dataset, VoxelDataset
+from ptn.device import prepare_device
 from ptn.training import Recipe, Run, RunData, folder_recipe
 from ptn.training.session import load_split
-from ptn.training.trainer import prepare_device
 
 BATCH, STEPS_PER_EPOCH = 16, 5
 

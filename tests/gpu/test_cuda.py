@@ -8,9 +8,9 @@ import torch
 
 from ptn.data import Dataset
 from ptn.data.augment import AugmentSpec, augment, noise_per_image
+from ptn.device import prepare_device
 from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import prepare_device
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),

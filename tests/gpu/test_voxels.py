@@ -5,10 +5,10 @@ import torch
 
 from ptn.data import VoxelDataset
 from ptn.data.augment import AugmentSpec
+from ptn.device import prepare_device
 from ptn.evaluation import evaluate
 from ptn.training import DataSpec, ModelSpec, Recipe, Run, RunData
 from ptn.training.fleet import train_fleet
-from ptn.training.trainer import prepare_device
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),

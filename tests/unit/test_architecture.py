@@ -58,7 +58,7 @@ def test_import_ptn_is_light():
 
 
 def test_training_needs_no_optional_package():
-    assert modules_loaded_by("import ptn.cli, ptn.training.distributed, ptn.training.progress", OPTIONAL) == []
+    assert modules_loaded_by("import ptn.cli, ptn.device, ptn.training.progress", OPTIONAL) == []
 
 
 def test_every_public_name_exists_and_is_in_all():

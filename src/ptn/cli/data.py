@@ -174,8 +174,8 @@ def polar(
     from ..data.images import from_polar, to_polar
 
     if inverse:
-        given = (origin, angles, radii, r_min_px, r_max_px, law, start_deg, sweep_deg, aspect, tilt_deg, outer_px)
-        if given != (None, None, None, None, None, "log", 0.0, 360.0, 1.0, 0.0, "0,0") or antialias:
+        options = (origin, angles, radii, r_min_px, r_max_px, law, start_deg, sweep_deg, aspect, tilt_deg, outer_px)
+        if options != (None, None, None, None, None, "log", 0.0, 360.0, 1.0, 0.0, "0,0") or antialias:
             raise InputError("--inverse takes origin and grid from the polar images: omit these options")
         written = from_polar(images, output, mode=cast("Mode", mode))
     else:

@@ -12,7 +12,7 @@ import typer
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..data import Dataset, VoxelDataset
+    from ..data.dataset import AnyDataset
 
 _MODEL_HELP = (
     "A .safetensors or .onnx file, the folder of a run, a tag such as ptn_b.rotmnist, or user/name on the Hub."
@@ -96,7 +96,7 @@ def show_progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: display.update(task, completed=done, total=total)
 
 
-def load_split(name: str, split: str, title: str = "loading", **options: Any) -> "Dataset | VoxelDataset":
+def load_split(name: str, split: str, title: str = "loading", **options: Any) -> "AnyDataset":
     """Returns a split of a data set, with progress."""
     from ..data import load_dataset
     from ..data.catalog import dataset_info
@@ -109,7 +109,7 @@ def load_split(name: str, split: str, title: str = "loading", **options: Any) ->
 
 def load_data(
     model: Any, weights: str, dataset: str | None, folder: Path | None, split: str, *, labelled: bool = True
-) -> "Dataset | VoxelDataset":
+) -> "AnyDataset":
     """Returns the requested data, by default that of the training; `labelled`: with the classes of the model."""
     from ..evaluation import class_names, match_classes
 
@@ -136,7 +136,7 @@ def load_data(
 
 def _load_parts(
     model: Any, weights: str, root: Path | str | None, options: dict[str, Any], split: str
-) -> "Dataset | VoxelDataset":
+) -> "AnyDataset":
     """Returns one or several splits of a folder of images, with the fractions of the training."""
     from ..data import load_folder
     from ..data.dataset import concatenate, split_names

@@ -84,8 +84,8 @@ def train(
     if folder is None and (image_size is not None or quick or "," in (model or "")):
         raise InputError("--image-size, --quick and several --models are for --folder")
     shortcuts = {"epochs": epochs, "batch": batch_size, "optimizer.lr": lr}
-    given = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
-    changes = parse_settings([*(settings or ()), *given])
+    more = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    changes = parse_settings([*(settings or ()), *more])
     options: Any = {
         "output": output,
         "results": results,
@@ -134,8 +134,8 @@ def _train_folder(
         changes = {"max_seconds": 60.0, **changes}
     chosen = [folder_recipe(folder, model=name, image_size=image_size) for name in names]
     recipes = [override(recipe, changes) for recipe in chosen]
-    given = {*changes, *({"model"} if names[0] else ()), *({"image_size"} if image_size else ())}
-    reasons = [text for key, text in explain_choices(chosen[0]).items() if key not in given]
+    requested = {*changes, *({"model"} if names[0] else ()), *({"image_size"} if image_size else ())}
+    reasons = [text for key, text in explain_choices(chosen[0]).items() if key not in requested]
 
     def limited(index: int, seconds: float) -> "list[Recipe]":
         """Returns the runs of a network; those of all but the first are limited to a time."""
@@ -185,9 +185,8 @@ def run_session(
     """
     # Required for deterministic cuBLAS, before CUDA is initialized.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from ..device import choose_device
+    from ..device import choose_device, join
     from ..training import Session
-    from ..training.distributed import join
     from ..training.session import run_folder
 
     if options.get("resume") and options.get("fresh"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config import check_options
 from ..errors import check_choice
-from .dataset import Dataset, VoxelDataset, concatenate, split_names
+from .dataset import AnyDataset, Dataset, VoxelDataset, concatenate, split_names
 from .digits import (
     SPARE_IMAGES,
     SPECS,
@@ -45,7 +45,7 @@ class DatasetInfo:
     files: str
     command: str
     options: tuple[str, ...]
-    load: Callable[..., Dataset | VoxelDataset]
+    load: Callable[..., AnyDataset]
     optional: tuple[str, ...] = ()
 
 

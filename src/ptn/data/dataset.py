@@ -1,6 +1,7 @@
 """Data sets in memory: images or packed voxels, labels, class names and metadata."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -13,8 +14,32 @@ from ..errors import InputError, InputTypeError
 from .store import fingerprint
 
 
-@dataclass(frozen=True)
-class Dataset:
+class _Split(ABC):
+    """Checks, length and description of both kinds of data sets."""
+
+    name: str
+    split: str
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def image_shape(self) -> tuple[int, ...]:
+        """Shape of one image (C, H, W) or voxel grid (C, X, Y, Z)."""
+
+    def __post_init__(self) -> None:
+        _check_labels(self)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        names, classes = f"{self.name!r}, {self.split!r}", len(self.classes)
+        return f"{type(self).__name__}({names}, {len(self)} of shape {self.image_shape}, {classes} classes)"
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset(_Split):
     """One split of a data set. Can be passed to `torch.utils.data.DataLoader`.
 
     Args:
@@ -34,22 +59,17 @@ class Dataset:
     classes: tuple[str, ...]
     meta: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        _check_labels(self)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __repr__(self) -> str:
-        return _describe(self, self.images.shape[1:])
-
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return an image, float (C, H, W) in [0, 1], and its label."""
         return self.images[index].float() / 255, int(self.labels[index])
 
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        return tuple(self.images.shape[1:])
 
-@dataclass(frozen=True)
-class VoxelDataset:
+
+@dataclass(frozen=True, repr=False)
+class VoxelDataset(_Split):
     """One split of voxel grids, stored as bits.
 
     Bit b of byte k of a row is voxel 8k + b in [channel, x, y, z] order, most significant bit first, as in
@@ -69,23 +89,13 @@ class VoxelDataset:
     classes: tuple[str, ...]
     meta: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        _check_labels(self)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __repr__(self) -> str:
-        return _describe(self, (self.channels, *3 * [self.size]))
-
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return the voxels of a shape, float 0 or 1 (channels, X, Y, Z), and its label."""
         return unpack_voxels(self.packed[index][None], self.size)[0].float(), int(self.labels[index])
 
     @property
-    def channels(self) -> int:
-        """Number of grids per shape."""
-        return self.packed.shape[1] * 8 // self.size**3
+    def image_shape(self) -> tuple[int, ...]:
+        return self.packed.shape[1] * 8 // self.size**3, self.size, self.size, self.size
 
     @property
     def images(self) -> Tensor:
@@ -93,7 +103,8 @@ class VoxelDataset:
         return unpack_voxels(self.packed, self.size)
 
 
-AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
+AnyDataset = Dataset | VoxelDataset
+SameDataset = TypeVar("SameDataset", bound=AnyDataset)
 
 
 def unpack_voxels(packed: Tensor, size: int) -> Tensor:
@@ -103,7 +114,7 @@ def unpack_voxels(packed: Tensor, size: int) -> Tensor:
     return bits.reshape(len(packed), -1, size, size, size)
 
 
-def subset(dataset: AnyDataset, rows: Tensor, *, split: str | None = None) -> AnyDataset:
+def subset(dataset: SameDataset, rows: Tensor, *, split: str | None = None) -> SameDataset:
     """Return the samples at `rows` (int64, in this order), with their values of `meta`; `split` renames them."""
     count = len(dataset)
 
@@ -130,7 +141,7 @@ def split_names(split: str) -> list[str]:
     return names
 
 
-def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDataset:
+def concatenate(parts: Sequence[AnyDataset]) -> AnyDataset:
     """Join splits of one data set; the split is called "train+valid", for example.
 
     Per-sample values of `meta` are joined; other values are kept if all parts agree.
@@ -145,12 +156,12 @@ def concatenate(parts: Sequence[Dataset | VoxelDataset]) -> Dataset | VoxelDatas
     return replace(first, split=split, labels=labels, meta=meta, **images)
 
 
-def data_sha256(dataset: Dataset | VoxelDataset) -> str:
+def data_sha256(dataset: AnyDataset) -> str:
     """Return `meta["sha256"]`; of a data set without one, `content_sha256`."""
     return str(dataset.meta.get("sha256") or content_sha256(dataset))
 
 
-def content_sha256(dataset: Dataset | VoxelDataset) -> str:
+def content_sha256(dataset: AnyDataset) -> str:
     """Return the hash of the images and labels."""
     digest = hashlib.sha256()
     for tensor in (getattr(dataset, _storage(dataset)), dataset.labels):
@@ -159,12 +170,7 @@ def content_sha256(dataset: Dataset | VoxelDataset) -> str:
     return digest.hexdigest()
 
 
-def _describe(dataset: Dataset | VoxelDataset, shape: Sequence[int]) -> str:
-    names, classes = f"{dataset.name!r}, {dataset.split!r}", len(dataset.classes)
-    return f"{type(dataset).__name__}({names}, {len(dataset)} of shape {tuple(shape)}, {classes} classes)"
-
-
-def _storage(dataset: Dataset | VoxelDataset) -> str:
+def _storage(dataset: _Split) -> str:
     return "packed" if isinstance(dataset, VoxelDataset) else "images"
 
 
@@ -185,7 +191,7 @@ def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return joined
 
 
-def _check_labels(dataset: Dataset | VoxelDataset) -> None:
+def _check_labels(dataset: _Split) -> None:
     for name in (_storage(dataset), "labels"):
         if not isinstance(value := getattr(dataset, name), Tensor) or not value.dim():
             raise InputTypeError(f"{name} must be a tensor of several values; got {value!r}")

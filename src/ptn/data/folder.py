@@ -19,9 +19,10 @@ from torch import Tensor
 
 from ..config import check, check_options
 from ..errors import InputError, check_choice, nothing_at
+from ..files import LOG
 from .dataset import Dataset
-from .images import FITS, IMAGE_SUFFIXES, Fit, open_image, read_fitted
-from .store import LOG, fingerprint, reading, sha256_of_file
+from .images import IMAGE_SUFFIXES, Fit, open_image, read_fitted
+from .store import fingerprint, reading, sha256_of_file
 
 SPLITS = ("train", "valid", "test")
 OPTIONS = ("root", "image_size", "channels", "fit", "valid_fraction", "test_fraction", "seed")
@@ -57,10 +58,9 @@ def load_folder(
     `meta` has "files" and "skipped" (paths relative to `root`), "source" and "sha256".
     """
     check_choice("split", split, SPLITS)
-    check_choice("fit", fit, FITS)
-    given: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "seed": seed}
-    given |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
-    checked = check_options(load_folder, given, OPTIONS, "option of folder")
+    options: dict[str, Any] = {"root": root, "image_size": image_size, "channels": channels, "fit": fit}
+    options |= {"valid_fraction": valid_fraction, "test_fraction": test_fraction, "seed": seed}
+    checked = check_options(load_folder, options, OPTIONS, "option of folder")
     root, image_size, channels = Path(checked["root"]), checked["image_size"], checked["channels"]
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     check("image_size", image_size, 0 < min(height, width) <= max(height, width) <= 4096, "from 1 to 4,096 pixels")

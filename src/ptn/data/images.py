@@ -29,14 +29,13 @@ from ..geometry import (
     register,
     similarity_warp,
 )
-from .dataset import Dataset, VoxelDataset
+from .dataset import AnyDataset, Dataset
 from .store import reading
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 Fit = Literal["resize", "pad"]
-FITS: tuple[Fit, ...] = ("resize", "pad")
 IMAGE_SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
     *(".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"),
@@ -253,7 +252,7 @@ def _targets(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:
     return targets
 
 
-def contact_sheet(dataset: Dataset | VoxelDataset) -> "Picture":
+def contact_sheet(dataset: AnyDataset) -> "Picture":
     """Draw up to 48 samples, evenly spaced over the data set, each above the name of its class.
 
     A cross marks the true center where `meta["center"]` has it. Voxels are shown from above.

@@ -2,22 +2,19 @@
 
 import hashlib
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, check_choice, first_line, optional_module
-from ..files import read_tensors, save_tensors
-
-LOG = logging.getLogger("ptn")
+from ..files import LOG, read_tensors, save_tensors
 
 
 class MissingDataError(InputError):
@@ -109,7 +106,7 @@ def read_npz(path: Path, *names: str) -> tuple[NDArray[Any], ...]:
 
 
 def max_decoded(path: Path) -> int:
-    """Return how many bytes the content of a compressed file may have; data sets are far from it."""
+    """Return how many bytes the content of a compressed file may have; data sets have far fewer."""
     return 2**29 + 16 * path.stat().st_size
 
 
@@ -192,20 +189,28 @@ def remotes_of(dataset: str) -> tuple[Remote, ...]:
     return REMOTES[dataset]
 
 
-class _Limited:
-    """A file to write to, of at most `limit` bytes."""
+class Bounded:
+    """A binary stream that raises `OSError` once more than `limit` bytes are read or written."""
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self.stream, self.left = stream, limit
+    def __init__(self, stream: Any, limit: int) -> None:
+        self.stream, self.remaining = stream, limit
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self._count(data)
+        return data
 
     def write(self, data: bytes) -> int:
-        self.left -= len(data)
-        if self.left < 0:
-            raise OSError("the file is larger than it should be")
+        self._count(data)
         return self.stream.write(data)
 
     def flush(self) -> None:
         self.stream.flush()
+
+    def _count(self, data: bytes) -> None:
+        self.remaining -= len(data)
+        if self.remaining < 0:
+            raise OSError("it has too many bytes")
 
 
 def fetch(remote: Remote) -> Path:
@@ -227,7 +232,7 @@ def fetch(remote: Remote) -> Path:
 
     def download(url: str, output: str, manager: Any, check_only: bool = False) -> Any:
         with Path(output).open("wb") as stream:
-            return downloader(url, _Limited(stream, remote.max_bytes), manager, check_only)
+            return downloader(url, Bounded(stream, remote.max_bytes), manager, check_only)
 
     errors = []
     for url in remote.urls:

@@ -33,7 +33,18 @@ from ..errors import InputError, optional_module
 from ..geometry import Similarity, similarity_warp
 from .dataset import Dataset, subset
 from .images import open_image
-from .store import cached, check_decoded, find, fingerprint, max_decoded, missing, read_npz, reading, sha256_of_file
+from .store import (
+    Bounded,
+    cached,
+    check_decoded,
+    find,
+    fingerprint,
+    max_decoded,
+    missing,
+    read_npz,
+    reading,
+    sha256_of_file,
+)
 
 TILE: Literal[48] = 48
 CROP: Literal[32] = 32
@@ -217,28 +228,15 @@ def read_atlases(atlases: list[Path], labels: Path) -> Tensors:
 def read_archive(archive: Path) -> Tensors:
     """Cut the tiles of a `train.tar.gz` of full numbers, unpacked into a temporary folder."""
     with reading(archive), TemporaryDirectory(prefix="ptn-") as folder:
-        left = 2**28 + 4 * archive.stat().st_size  # photos are compressed already
-        with gzip.open(archive) as stream, tarfile.open(fileobj=_Bounded(stream, left), mode="r|") as file:  # type: ignore[call-overload]
+        # photos are compressed already; tarfile reads headers of any size into memory
+        remaining = 2**28 + 4 * archive.stat().st_size
+        with gzip.open(archive) as stream, tarfile.open(fileobj=Bounded(stream, remaining), mode="r|") as file:  # type: ignore[call-overload]
             for member in file:
-                left -= member.size + 2**14  # also of sparse files; small ones cost time
-                if left < 0:
+                remaining -= member.size + 2**14  # also of sparse files; small ones cost time
+                if remaining < 0:
                     raise ValueError("it would unpack to too many bytes or files")
                 file.extract(member, folder, filter="data")  # refuses members that would land outside the folder
         return read_photos(next(Path(folder).iterdir()))
-
-
-class _Bounded:
-    """A stream to read from, of at most `limit` bytes: tarfile reads headers of any size into memory."""
-
-    def __init__(self, stream: Any, limit: int) -> None:
-        self.stream, self.left = stream, limit
-
-    def read(self, size: int) -> bytes:
-        data = self.stream.read(size)
-        self.left -= len(data)
-        if self.left < 0:
-            raise ValueError("it would unpack to too many bytes")
-        return data
 
 
 def read_photos(folder: Path) -> Tensors:
@@ -313,15 +311,15 @@ def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]
     h5py = optional_module("h5py")
     fields = ("left", "top", "width", "height", "label")
     with reading(path), h5py.File(path, "r") as file:
-        left = 2**12 + path.stat().st_size // 10  # a file of this kind has some hundred bytes for each number
+        remaining = 2**12 + path.stat().st_size // 10  # a file of this kind has some hundred bytes for each number
 
         def load(dataset: Any) -> NDArray[Any]:
-            nonlocal left
-            left -= dataset.size + 8  # of which each takes time
+            nonlocal remaining
+            remaining -= dataset.size + 8  # each takes time
             if dataset.external or dataset.is_virtual:
                 raise ValueError("it refers to another file")
             chunk = prod(dataset.chunks or (1,)) * dataset.dtype.itemsize
-            if left < 0 or max(chunk, dataset.nbytes) > 2**26:
+            if remaining < 0 or max(chunk, dataset.nbytes) > 2**26:
                 raise ValueError("it has too many numbers for its size")
             return np.asarray(dataset[()])
 
@@ -331,9 +329,7 @@ def read_digit_struct(path: Path) -> tuple[list[str], list[NDArray[np.float64]]]
             return group[name]
 
         def read(box: Any, field: str) -> list[float]:
-            values = load(
-                member(box, field)
-            )  # one number if the photo has one digit, otherwise references to numbers
+            values = load(member(box, field))  # references to numbers, or the number of a single digit
             return [values[0, 0]] if values.shape == (1, 1) else [load(file[ref])[0, 0] for ref in values[:, 0]]
 
         photos = member(file, "digitStruct")

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..data.images import LUMA
 from ..geometry import Similarity, similarity_warp
 from ..layers import normalize_heatmap
 from ..models import PolarNetwork
@@ -22,7 +23,6 @@ _LAYER = 1
 _MAPS = 3
 # Limit of the supersampling of images that are scaled down.
 _MAX_SUPERSAMPLING = 8
-_LUMA = (0.299, 0.587, 0.114)
 _CHUNK = 100  # images that are classified at once
 
 
@@ -119,7 +119,7 @@ def place(
 ) -> Tensor:
     """Returns images (N, C, H, W) transformed by `pose`, and clutter (1, h, w): (N, channels, h, w)."""
     if images.shape[1] == 3 and channels == 1:
-        images = (images * images.new_tensor(_LUMA)[:, None, None]).sum(dim=1, keepdim=True)
+        images = (images * images.new_tensor(LUMA)[:, None, None]).sum(dim=1, keepdim=True)
     # Supersample when scaling down, to avoid aliasing.
     factor = min(_MAX_SUPERSAMPLING, max(1, round(1 / float(pose.scale))))
     fine = Similarity(scale=factor).compose(pose)

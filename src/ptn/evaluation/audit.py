@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import check, checked
-from ..data.dataset import Dataset, VoxelDataset
+from ..data.dataset import AnyDataset, Dataset, VoxelDataset
 from ..device import choose_device, placement
 from ..errors import InputError
 from ..files import markdown_text, write_text
@@ -155,7 +155,7 @@ def audit(
         errors = layer_errors(network, some, _LAYER_TRANSFORMS)
     return Audit(
         model=_name(model),
-        data=f"{images.name} {images.split}" if isinstance(images, Dataset | VoxelDataset) else "",
+        data=f"{images.name} {images.split}" if isinstance(images, AnyDataset) else "",
         images=len(pixels),
         shape=tuple(pixels.shape[1:]),
         classes=classes,
@@ -167,7 +167,7 @@ def audit(
 
 def _check_data(images: Any, labels: Any) -> tuple[Tensor, Tensor | None]:
     """Returns images as a tensor, and int64 labels if there are any."""
-    if isinstance(images, Dataset | VoxelDataset):
+    if isinstance(images, AnyDataset):
         images, labels = images.images, images.labels if labels is None else labels
     images = torch.as_tensor(images)
     valid_shape = images.dim() in (4, 5) and 0 not in images.shape

@@ -3,20 +3,18 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..config import check, checked
-from ..data.dataset import Dataset, VoxelDataset, unpack_voxels
+from ..data.dataset import AnyDataset, Dataset, SameDataset, VoxelDataset, unpack_voxels
 from ..device import Precision, choose_device, default_batch, placement, precision_of
 from ..errors import InputError
 from ..geometry import Similarity, similarity_warp
 from ..layers import PolarTransformer
 from ..models import InferenceModel, Model, PolarNetwork, inferring, prepare_for_inference
-
-AnyDataset = TypeVar("AnyDataset", bound=Dataset | VoxelDataset)
 
 ANGLES = tuple(range(0, 360, 15))
 """Default rotations of `accuracy_by_angle`, in degrees."""
@@ -92,9 +90,8 @@ def check_tta(model: nn.Module, *, rotations: int = 1, origins: int = 1) -> None
     check("origins", origins, origins in (1, 5), "1 or 5")
     network = model.model if isinstance(model, InferenceModel) else model
     if origins > 1 and not isinstance(network, PolarNetwork):
-        name = getattr(
-            getattr(network, "_config", None) or getattr(network, "config", None), "name", "this network"
-        )
+        config = getattr(network, "_config", None) or getattr(network, "config", None)
+        name = getattr(config, "name", "this network")
         raise InputError(f"origins=5 needs a network with a polar transformer that is not exported; got {name}")
 
 
@@ -142,7 +139,7 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
         options: for a model, those of `ptn.evaluation.scores`: batch, rotations and origins (test-time
             augmentation), device, precision, progress.
     """
-    if not isinstance(dataset, Dataset | VoxelDataset):
+    if not isinstance(dataset, AnyDataset):
         raise InputError(
             f"evaluate takes a data set, as of load_dataset or load_folder; got {type(dataset).__name__}"
         )
@@ -185,7 +182,7 @@ def check_finite(scores: Tensor) -> None:
 
 def accuracy_by_angle(
     model: nn.Module,
-    dataset: Dataset | VoxelDataset,
+    dataset: AnyDataset,
     degrees: Sequence[float] = ANGLES,
     *,
     size: tuple[int, int] | None = None,
@@ -197,19 +194,22 @@ def accuracy_by_angle(
         size: (height, width) of the central crop that the model takes, where the images are larger.
         options: those of `scores`.
     """
-    return [evaluate(_Rotated(model, angle, size), dataset, **options).accuracy for angle in degrees]
+    poses = [Similarity(math.radians(angle)) for angle in degrees]
+    return [evaluate(Posed(model, pose, size), dataset, **options).accuracy for pose in poses]
 
 
-class _Rotated(nn.Module):
-    def __init__(self, model: nn.Module, degrees: float, size: tuple[int, int] | None) -> None:
+class Posed(nn.Module):
+    """A model applied to images in another pose, bicubic; `size` is that of the central crop that it takes."""
+
+    def __init__(self, model: nn.Module, pose: Similarity, size: tuple[int, int] | None = None) -> None:
         super().__init__()
-        self.model, self.size, self.pose = model, size, Similarity(math.radians(degrees))
+        self.model, self.pose, self.size = model, pose, size
 
     def forward(self, images: Tensor) -> Tensor:
         return self.model(similarity_warp(images, self.pose, size=self.size, mode="bicubic").clamp(0, 1))
 
 
-def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
+def match_classes(dataset: SameDataset, classes: Sequence[str]) -> SameDataset:
     """Returns `dataset` with labels that index `classes`, of which the data set may have a subset."""
     if tuple(classes) == dataset.classes:
         return dataset
@@ -221,7 +221,7 @@ def match_classes(dataset: AnyDataset, classes: Sequence[str]) -> AnyDataset:
     return replace(dataset, labels=indices[dataset.labels], classes=tuple(classes))
 
 
-def origin_error_px(model: Model, dataset: Dataset | VoxelDataset) -> tuple[float, float]:
+def origin_error_px(model: Model, dataset: AnyDataset) -> tuple[float, float]:
     """Returns median and 90th percentile of the distances of origins from `meta["center"]`, in pixels."""
     true = _offsets_px(dataset.meta["center"].double(), dataset)
     distances = (origin_offsets_px(model, dataset) - true).norm(dim=1)
@@ -229,7 +229,7 @@ def origin_error_px(model: Model, dataset: Dataset | VoxelDataset) -> tuple[floa
     return median, p90
 
 
-def origin_offsets_px(model: Model, dataset: Dataset | VoxelDataset) -> Tensor:
+def origin_offsets_px(model: Model, dataset: AnyDataset) -> Tensor:
     """Returns predicted origins as offsets (x, y) from the image center in pixels: float64 (N, 2) on the CPU."""
     prepared = prepare_for_inference(model)
     with precision_of("fp32", placement(model)[0]):
@@ -245,11 +245,11 @@ def origin_changes_px(model: nn.Module, images: Tensor) -> Tensor | None:
     transformer = getattr(model, "transformer", None)
     if not isinstance(transformer, PolarTransformer) or transformer.predictor is None or not len(images):
         return None
-    turns = 1 if images.shape[-2] == images.shape[-1] else 2
+    quarters = 1 if images.shape[-2] == images.shape[-1] else 2
     origins, rotated = (
-        _predicted_origins(model, batch) for batch in (images, images.rot90(turns, (2, 3)).contiguous())
+        _predicted_origins(model, batch) for batch in (images, images.rot90(quarters, (2, 3)).contiguous())
     )
-    for _ in range(turns):
+    for _ in range(quarters):
         origins = torch.stack((origins[:, 1], -origins[:, 0]), dim=1)
     size = origins.new_tensor([images.shape[-1] / 2, images.shape[-2] / 2])
     return ((origins - rotated) * size).norm(dim=1)
@@ -261,7 +261,7 @@ def _predicted_origins(model: Any, images: Tensor) -> Tensor:
     return torch.cat(origins).cpu().double()
 
 
-def _offsets_px(origins: Tensor, dataset: Dataset | VoxelDataset) -> Tensor:
+def _offsets_px(origins: Tensor, dataset: AnyDataset) -> Tensor:
     height, width = plane_size(dataset.images)
     return origins * origins.new_tensor([width / 2, height / 2])
 
@@ -279,15 +279,13 @@ def to_float(images: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor
     return images.to(device).to(dtype) / scale
 
 
-def _batches(
-    model: nn.Module, images: Tensor | Dataset | VoxelDataset, batch: int | None = None
-) -> Iterator[Tensor]:
+def _batches(model: nn.Module, images: Tensor | AnyDataset, batch: int | None = None) -> Iterator[Tensor]:
     """Yields floats on the device of the model; one empty batch without images, which still has classes."""
     device, dtype = placement(model)
     if isinstance(images, Dataset):
         images = images.images
+    shape = images.image_shape if isinstance(images, VoxelDataset) else images.shape[1:]
     stored = images.packed if isinstance(images, VoxelDataset) else images
-    shape = (1, *(images.size,) * 3) if isinstance(images, VoxelDataset) else stored.shape[1:]
     for part in stored.split(batch or default_batch(shape)) if len(stored) else [stored]:
         inputs = unpack_voxels(part.to(device), images.size) if isinstance(images, VoxelDataset) else part
         yield to_float(inputs, device, dtype)

@@ -1,6 +1,6 @@
 """Polar sampling, similarity warps and circular padding: pure functions of tensors."""
 
-from .grid import MAX_PIXELS, GridPose, Law, PolarGrid, check_grid, disc_frame, origin_px
+from .grid import MAX_PIXELS, GridPose, Law, PolarGrid, disc_frame, origin_px
 from .registration import Registration, register
 from .sample import (
     MODES,
@@ -32,7 +32,6 @@ __all__ = [
     "Registration",
     "Similarity",
     "affine_warp",
-    "check_grid",
     "check_images",
     "check_options",
     "check_range",

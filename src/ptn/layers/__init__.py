@@ -24,7 +24,7 @@ from .origin import (
     heatmap_centroid,
     normalize_heatmap,
 )
-from .transformers import CylindricalTransformer, Frame, PolarTransformer, SpatialTransformer
+from .transformers import CylindricalTransformer, Frame, Origin, PolarTransformer, SpatialTransformer
 
 __all__ = [
     "Blocks",
@@ -36,6 +36,7 @@ __all__ = [
     "Heatmap",
     "HeatmapActivation",
     "Location",
+    "Origin",
     "OriginJitter",
     "OriginPredictor",
     "PolarTransformer",

@@ -214,7 +214,7 @@ class EvidencePredictor(nn.Module):
         blocks = [ConvBlock(c, d, stride=s) for (c, d), s in zip(pairwise(widths), strides, strict=True)]
         self.body = Blocks(*blocks)
         self.head = nn.Conv2d(widths[-1], num_classes, 1)
-        # From 4, objects among clutter are found in half the epochs that 1 or the maximum take.
+        # Starting from 4, objects among clutter are found in half as many epochs as from 1 or with the maximum.
         self.log_sharpness = nn.Parameter(torch.tensor(4.0).log())
 
     def forward(self, x: Tensor) -> Location:

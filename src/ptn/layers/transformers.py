@@ -17,7 +17,6 @@ from ..geometry import (
     PaddingMode,
     PolarGrid,
     Similarity,
-    check_grid,
     check_options,
     coordinate_dtype,
     cylindrical_sample,
@@ -71,7 +70,6 @@ class PolarTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_options(mode, padding_mode)
-        check_grid(grid)
         if frame is not None:
             check_choice("frame", frame, ("disc",))
         if origin is not None:

@@ -1,7 +1,6 @@
 """Networks by name: building, loading, saving, exporting and polarizing."""
 
-from .export import OnnxModel, export
-from .hub import push_to_hub, save_pretrained
+from .export import OnnxModel, export, push_to_hub, save_pretrained
 from .inference import InferenceModel, for_inference, prepare_for_inference
 from .networks import (
     Ensemble,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import build, check
-from ..errors import InputError, InputTypeError
+from ..errors import InputError, InputTypeError, check_choice
 from ..geometry import Law, Mode, PolarGrid, check_images, check_range
 from ..geometry.sample import values_known
 from ..layers import (
@@ -23,6 +23,7 @@ from ..layers import (
     Frame,
     Heatmap,
     HeatmapActivation,
+    Origin,
     OriginPredictor,
     PolarTransformer,
     ResidualBlock,
@@ -32,7 +33,6 @@ from ..layers import (
 from .classifiers import Classifier, Stack, make_classifier
 
 ImageSize = tuple[int, int]
-Origin = Literal["learned", "center"]
 Padding = Literal["zeros", "border", "mean"]
 """Values outside an image: black, the nearest pixel, or the mean of the training images."""
 
@@ -352,17 +352,9 @@ def polar_network(
     radii = width if radii is None else radii
     limit = max(2**20, 2 * height * width)  # halvings are those of the image
     check("angles × radii", (angles, radii), angles * radii <= limit, f"at most {limit:,} for this image_size")
-    if origin_jitter_px is None:
-        origin_jitter_px = 0.0 if predictor is None else 2.0
-    transformer = PolarTransformer(
-        PolarGrid(angles, radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law),
-        predictor,
-        origin_jitter_px=origin_jitter_px,
-        mode=mode,
-        padding_mode="zeros" if padding_mode == "mean" else padding_mode,
-        frame=frame,
-        antialias=antialias,
-    )
+    grid = PolarGrid(angles, radii, r_min_px=r_min_px, r_max_px=r_max_px, law=law)
+    options: Any = {"mode": mode, "frame": frame, "antialias": antialias}
+    transformer = make_transformer(grid, predictor, origin_jitter_px, padding_mode, **options)
     rows, inputs = angles if upright else None, channels + (frame is not None)
     classifier = make_classifier(
         stack, inputs, config.num_classes, config.image_size, wrap=wrap, dropout=dropout, rows=rows
@@ -370,6 +362,26 @@ def polar_network(
     network = PolarNetwork((channels, height, width), classifier, transformer)
     network.normalize_first = padding_mode == "mean"
     return network
+
+
+def make_transformer(
+    grid: PolarGrid,
+    predictor: OriginPredictor | EvidencePredictor | None,
+    origin_jitter_px: float | None,
+    padding_mode: Padding,
+    **options: Any,
+) -> PolarTransformer:
+    """Returns the transformer of a polar network; with padding mode "mean" it samples normalized images.
+
+    Args:
+        origin_jitter_px: By default 2 for a learned origin.
+        options: Others of `PolarTransformer`.
+    """
+    check_choice("padding_mode", padding_mode, ("zeros", "border", "mean"))
+    if origin_jitter_px is None:
+        origin_jitter_px = 0.0 if predictor is None else 2.0
+    sampled = "zeros" if padding_mode == "mean" else padding_mode
+    return PolarTransformer(grid, predictor, origin_jitter_px=origin_jitter_px, padding_mode=sampled, **options)
 
 
 def spatial_network(

@@ -2,16 +2,15 @@
 
 import copy
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor, nn
 
-from ..config import check
+from ..config import check, checked
 from ..device import placement
-from ..errors import InputError, check_choice
-from ..geometry import Mode, PolarGrid, check_grid, polar_unsample
-from ..layers import HeatmapActivation, PolarTransformer, default_predictor
-from .networks import Explanation, Origin, Padding, PolarNetwork, check_sizes
+from ..errors import check_choice
+from ..geometry import Mode, PolarGrid, polar_unsample
+from ..layers import HeatmapActivation, Origin, PolarTransformer, default_predictor
+from .networks import Explanation, Padding, PolarNetwork, check_sizes, make_transformer
 from .polarize import find_layout, normalize_as_trained, wrap_network
 
 
@@ -43,6 +42,7 @@ class PolarSegmenter(PolarNetwork):
 
     transformer: PolarTransformer
 
+    @checked
     def __init__(
         self,
         backbone: nn.Module,
@@ -57,24 +57,17 @@ class PolarSegmenter(PolarNetwork):
         padding_mode: Padding = "zeros",
         antialias: bool = False,
     ) -> None:
-        if not isinstance(backbone, nn.Module):
-            raise InputError(f"PolarSegmenter takes a torch.nn.Module; got {backbone!r}")
         check_choice("origin", origin, ("learned", "center"))
-        check_choice("padding_mode", padding_mode, ("zeros", "border", "mean"))
         size = check_sizes(image_size, in_chans)
         wrapped = copy.deepcopy(backbone)
-        if grid is not None:
-            check_grid(grid)
         if grid is None or grid.wraps:
             shape = (None, None) if grid is None else (grid.angles, grid.radii)
             layout = find_layout(wrapped, wrap_network(wrapped), size, in_chans, *shape)
             grid = PolarGrid(layout.angles, layout.radii, law="linear") if grid is None else grid
         predictor = default_predictor(in_chans, size, heatmap=heatmap) if origin == "learned" else None
-        if origin_jitter_px is None:
-            origin_jitter_px = 0.0 if predictor is None else 2.0
-        sampled = "zeros" if padding_mode == "mean" else padding_mode
-        options: dict[str, Any] = {"mode": mode, "padding_mode": sampled, "antialias": antialias}
-        transformer = PolarTransformer(grid, predictor, origin_jitter_px=origin_jitter_px, **options)
+        transformer = make_transformer(
+            grid, predictor, origin_jitter_px, padding_mode, mode=mode, antialias=antialias
+        )
         super().__init__((in_chans, *size), wrapped, transformer)
         self.normalize_first = padding_mode == "mean"
         normalize_as_trained(self, backbone)

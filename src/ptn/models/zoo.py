@@ -164,7 +164,7 @@ def load_model(source: str | Path, *, revision: str | None = None) -> "Model | O
     if path.suffix == ".safetensors" or path.exists():
         return _load_file(path)
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text) and not path.parent.exists():
-        from .hub import download
+        from .export import download
 
         return _load_file(download(text, revision=revision))
     name, dot, tag = text.partition(".")

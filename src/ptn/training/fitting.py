@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ..config import build, check, override
 from ..data import Dataset, VoxelDataset, load_folder
 from ..data.augment import AugmentSpec
-from ..data.dataset import subset
-from ..device import Precision, choose_device
+from ..data.dataset import AnyDataset, subset
+from ..device import Precision, choose_device, prepare_device, restored_settings
 from ..errors import InputError
 from ..evaluation import match_classes, scores
 from ..files import locked_folder, save_tensors
@@ -23,7 +23,7 @@ from ..layers import EvidencePredictor
 from ..models import ModelConfig, Network, save_weights
 from .progress import QuietReporter, make_reporter
 from .recipe import FOLDER_LR, DataSpec, Recipe, default_recipe
-from .trainer import CHECKPOINTS, Progress, Run, RunData, channel_statistics, prepare_device, restored_settings
+from .trainer import CHECKPOINTS, Progress, Run, RunData, channel_statistics
 
 TrainingData = Dataset | VoxelDataset | str | Path | tuple[Tensor, Tensor]
 
@@ -149,7 +149,7 @@ def _is_normalized(model: Network) -> bool:
 
 
 def _make_recipe(
-    model: nn.Module, train: Dataset | VoxelDataset, has_valid: bool, augment: AugmentSpec, settings: dict[str, Any]
+    model: nn.Module, train: AnyDataset, has_valid: bool, augment: AugmentSpec, settings: dict[str, Any]
 ) -> Recipe:
     for key in settings:
         if key.split(".")[0] in ("name", "data", "model", "dropout", "origin_jitter_px"):
@@ -166,9 +166,9 @@ def _make_recipe(
 
 def _as_dataset(
     model: nn.Module, data: TrainingData, split: str, classes: tuple[str, ...] | None = None
-) -> Dataset | VoxelDataset:
+) -> AnyDataset:
     """Returns training data of any kind as a data set; `classes` are for tensors, by default those of the model."""
-    if isinstance(data, Dataset | VoxelDataset):
+    if isinstance(data, AnyDataset):
         return data
     if isinstance(data, str | Path):
         shape: Any = getattr(model, "input_shape", None)

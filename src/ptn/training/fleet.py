@@ -13,9 +13,9 @@ from typing import Self
 
 import torch
 
+from ..device import Parallel
 from ..errors import InputError
 from ..evaluation import DivergedError
-from .distributed import Parallel
 from .recipe import Recipe
 from .trainer import Run
 

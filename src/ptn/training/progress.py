@@ -7,7 +7,6 @@ from typing import Any
 from ..evaluation import describe_tta, origin_changes_px
 from ..models import Model, count_parameters
 from .records import Record
-from .step import image_shape
 from .trainer import Progress, Run, chance_error
 
 LINES_PER_RUN = 20
@@ -35,8 +34,8 @@ class PlainReporter:
 
     def epoch(self, run: Run, progress: Progress) -> None:
         if progress.epoch % max(1, run.recipe.epochs // LINES_PER_RUN) == 0 or progress.epoch == 1 or run.done:
-            left = f"{duration(run.seconds / run.epoch * (run.epochs - run.epoch))} left"
-            self.print(f"{run.title}  epoch {progress.epoch}/{run.epochs}  {_describe(progress)}  {left}")
+            remaining = duration(run.seconds / run.epoch * (run.epochs - run.epoch))
+            self.print(f"{run.title}  epoch {progress.epoch}/{run.epochs}  {_describe(progress)}  {remaining} left")
 
     def done(self, run: Run, records: Sequence[Record]) -> None:
         self.print(summarize(records))
@@ -123,7 +122,7 @@ def summarize(records: Sequence[Record]) -> str:
 def describe_choices(run: Run) -> str:
     """Returns the data, the network and the length of a run in one line."""
     recipe, train = run.recipe, run.data.train
-    size = "×".join(map(str, image_shape(train)[1:]))
+    size = "×".join(map(str, train.image_shape[1:]))
     parts = [
         f"{len(train):,} images of {len(train.classes)} classes at {size}",
         f"{recipe.model.name} with {count_parameters(run.model):,} parameters",

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import os
 import subprocess
 from collections.abc import Iterable
@@ -15,9 +14,8 @@ from typing import Any, Literal
 
 from ..config import build, check
 from ..errors import InputError
-from ..files import make_folder, parse_json, try_lock
+from ..files import LOG, make_folder, parse_json, try_lock
 
-LOG = logging.getLogger("ptn")
 SCHEMA = 2
 _START = b'{"schema":'  # the first bytes of every line
 

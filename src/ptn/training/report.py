@@ -15,10 +15,10 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.dataset import subset
 from ..evaluation import ANGLES, accuracy_by_angle, evaluate, scores
-from ..figures import PTN_COLOR, angle_axis, faint_grid, mark_origin, paper, save
+from ..figures import PTN_COLOR, angle_axis, faint_grid, mark_origin, paper, save, show
 from ..files import write_text
-from ..geometry import Similarity, similarity_warp
-from ..models import Model, PolarNetwork
+from ..geometry import Similarity, origin_px, similarity_warp
+from ..models import Model, PolarNetwork, count_parameters
 from .trainer import Run
 
 SCALES = tuple(2 ** (step / 4) for step in range(-4, 5))
@@ -52,7 +52,7 @@ def write_report(run: Run, model: Model, test: Any, folder: Path) -> str:
     rows = {
         "test error": f"{result.error:.2f}% of {result.n} images",
         "validation error": "none" if run.best_error is None else f"{run.best_error:.2f}%",
-        "model": f"{run.recipe.model.name}, {sum(p.numel() for p in model.parameters()):,} parameters",
+        "model": f"{run.recipe.model.name}, {count_parameters(model):,} parameters",
         "training": f"{len(run.data.train)} images, {run.epoch} epochs, {run.seconds:.0f} s on {run.device}",
         "classes": ", ".join(names[:_MAX_CLASSES]) + (" …" if len(names) > _MAX_CLASSES else ""),
     }
@@ -140,22 +140,17 @@ def _draw_mistakes(figure: Any, model: Model, test: Dataset) -> None:
     explanation = model.explain(images[worst]) if isinstance(model, PolarNetwork) else None
     for column, index in enumerate(worst.tolist()):
         upper, lower = grid[:, column]
-        _show(upper, images[index])
-        true, read = names[int(test.labels[index])], names[int(predicted[index])]
-        upper.set_title(f"{true[:12]}, read as {read[:12]}\n({confidence[index]:.0%})", size=8)
+        show(upper, images[index])
+        true, prediction = names[int(test.labels[index])], names[int(predicted[index])]
+        upper.set_title(f"{true[:12]}\npredicted {prediction[:12]} ({confidence[index]:.0%})", size=8)
         if explanation is None:
             continue
         if explanation.origins is not None:
-            height, width = images.shape[-2:]
-            x, y = explanation.origins[column].tolist()
-            mark_origin(upper, (x + 1) / 2 * width - 0.5, (y + 1) / 2 * height - 0.5)
+            size = (images.shape[-2], images.shape[-1])
+            mark_origin(upper, *origin_px(explanation.origins[column], size).tolist())
         if explanation.polar_images is not None:
-            _show(lower, explanation.polar_images[column])
+            show(lower, explanation.polar_images[column])
             lower.set_title("polar image", size=8)
-
-
-def _show(axes: Any, image: Tensor) -> None:
-    axes.imshow(image.permute(1, 2, 0).clamp(0, 1).squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=1)
 
 
 def _printable(names: Sequence[str]) -> list[str]:

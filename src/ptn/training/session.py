@@ -14,25 +14,22 @@ from typing import Any
 import torch
 
 from ..config import build, check, check_options
-from ..data import Dataset, VoxelDataset, load_dataset, load_folder
-from ..data.dataset import data_sha256
+from ..data import load_dataset, load_folder
+from ..data.dataset import AnyDataset, data_sha256
 from ..data.folder import OPTIONS as FOLDER_OPTIONS
-from ..device import describe_device
+from ..device import Parallel, describe_device, prepare_device
 from ..errors import InputError
 from ..evaluation import check_tta, evaluate
 from ..files import empty_folder, locked_folder, read_tensors
 from ..models import Model, count_parameters, save_weights
 from ..models.zoo import decode_metadata
-from .distributed import Parallel
 from .fleet import FleetOutcome, train_fleet
 from .progress import PlainReporter, QuietReporter, advice, make_reporter
 from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, check_appendable, git_commit, read_records
 from .report import write_report
-from .step import image_shape
-from .trainer import CHECKPOINTS, LOG, Run, RunData, build_model, check_data, prepare_device, say_machine
+from .trainer import CHECKPOINTS, LOG, Run, RunData, build_model, check_data, check_machine
 
-AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
 
 
@@ -181,7 +178,7 @@ class Session:
             data = train if split is None else self._load(recipe, split)
             if data.classes != train.classes:
                 raise InputError(f"{recipe.name}: the splits {data.split} and {train.split} have other classes")
-            if split is not None and (shape := image_shape(data)) != model.input_shape:
+            if split is not None and (shape := data.image_shape) != model.input_shape:
                 raise InputError(f"{recipe.name}: the images of {split} are {shape}, not {model.input_shape}")
         for evaluation in recipe.evaluations:
             check_tta(model, rotations=evaluation.rotations, origins=evaluation.origins)
@@ -231,7 +228,7 @@ class Session:
             _, classes, _ = decode_metadata(read_tensors(path, "weights file")[1], path)
             before, now = [*before, *(classes or ())], [*now, *train.classes]
         check_data(folder, before, now)
-        say_machine(folder, (record.torch, record.device), (torch.__version__, describe_device(self.device)))
+        check_machine(folder, (record.torch, record.device), (torch.__version__, describe_device(self.device)))
 
     def _start(self, recipe: Recipe) -> Run:
         valid = recipe.data.valid

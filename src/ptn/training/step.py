@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data import Dataset, VoxelDataset
+from ..data import VoxelDataset
 from ..data.augment import augment, noise_per_image
-from ..data.dataset import unpack_voxels
+from ..data.dataset import AnyDataset, unpack_voxels
+from ..device import Parallel
 from ..layers import EvidencePredictor, OriginJitter, OriginPredictor, random_layers
-from .distributed import Parallel
 from .recipe import OptimizerSpec, Recipe, ScheduleSpec
 
 # --- batches
@@ -29,9 +29,9 @@ def epoch_order(count: int, batch: int, *, seed: int, epoch: int) -> Tensor:
 class Batches:
     """Batches of a data set that is kept on the device as bytes."""
 
-    def __init__(self, data: Dataset | VoxelDataset, steps: int, batch: int, device: torch.device) -> None:
+    def __init__(self, data: AnyDataset, steps: int, batch: int, device: torch.device) -> None:
         self.steps = steps
-        self.shape = image_shape(data)
+        self.shape = data.image_shape
         self.voxels = isinstance(data, VoxelDataset)
         self.images = (data.packed if isinstance(data, VoxelDataset) else data.images).to(device)
         self.labels = data.labels.to(device)
@@ -51,13 +51,6 @@ class Batches:
         images = self.images.index_select(0, index)
         images = unpack_voxels(images, self.shape[-1]).float() if self.voxels else images.float() / 255
         return images, self.labels.index_select(0, index)
-
-
-def image_shape(data: Dataset | VoxelDataset) -> tuple[int, ...]:
-    """Returns the shape of one image (C, H, W) or voxel grid (C, X, Y, Z)."""
-    if isinstance(data, VoxelDataset):
-        return data.channels, data.size, data.size, data.size
-    return tuple(data.images.shape[1:])
 
 
 # --- optimizer and learning rate
@@ -112,7 +105,7 @@ def learning_rate(spec: ScheduleSpec, peak: float, step: int, steps: int) -> flo
 # --- the step
 
 EVIDENCE_SHARE = 0.9
-"""With a half, the gradient of the classifier's loss to the origin delays what the evidence learns."""
+"""Share of the loss of the evidence. At 0.5 the gradient of the other loss to the origin slows its learning."""
 
 
 class TrainingStep:

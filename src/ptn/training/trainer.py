@@ -4,10 +4,8 @@ import copy
 import json
 import logging
 import math
-import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -19,18 +17,17 @@ from torch import Tensor, nn
 
 from ..config import build, check
 from ..data import Dataset, VoxelDataset
-from ..data.dataset import content_sha256
-from ..device import Precision, describe_device, set_float32
+from ..data.dataset import AnyDataset, content_sha256
+from ..device import Parallel, describe_device, synchronize_batch_norm
 from ..errors import InputError, check_choice
 from ..evaluation import DivergedError, evaluate, origin_changes_px
 from ..files import parse_json, read_tensors, save_tensors
 from ..layers import fuse_blocks
 from ..models import Model, Network, create_model, list_options
 from ..models.inference import put_channels_last
-from .distributed import Parallel, synchronize_batch_norm
 from .recipe import Recipe
 from .records import timestamp
-from .step import HOLD, Batches, TrainingStep, epoch_order, image_shape
+from .step import HOLD, Batches, TrainingStep, epoch_order
 
 
 @dataclass(frozen=True)
@@ -258,7 +255,7 @@ class Run:
         ):
             raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
         check_data(path, [*state.data, *state.classes], [*origin["data"], *origin["classes"]])
-        say_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
+        check_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
         tensors = {**self.step.tensors(), "generator": self.step.generator.get_state()}
         if any(key.startswith("best.") for key in saved):
             tensors |= {f"best.{key}": value for key, value in self.template.state_dict().items()}
@@ -369,7 +366,7 @@ class Run:
             self.cuda_stream.synchronize()
 
 
-def chance_error(data: Dataset | VoxelDataset) -> float:
+def chance_error(data: AnyDataset) -> float:
     """Returns the error in % of predicting the most frequent class."""
     return 100 * (1 - data.labels.bincount().max().item() / len(data))
 
@@ -382,7 +379,7 @@ def check_data(path: Path, before: Sequence[str], now: Sequence[str]) -> None:
         )
 
 
-def say_machine(path: Path, before: tuple[str, str], now: tuple[str, str]) -> None:
+def check_machine(path: Path, before: tuple[str, str], now: tuple[str, str]) -> None:
     """Warns if the version of torch or the device, with its number of threads, are not those of `path`."""
     if before != now:
         words = "{} is of torch {} on {}, this is torch {} on {}: results may differ by rounding"
@@ -393,7 +390,7 @@ def _describe(progress: Progress) -> dict[str, Any]:
     return {key: value for key, value in vars(progress).items() if value is not None}
 
 
-def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
+def build_model(recipe: Recipe, train: AnyDataset) -> Model:
     """Returns the model of a recipe for a training set, initialized by the seed, with the set's normalization."""
     options = dict(recipe.model.options)
     for option in options:  # the other arguments of create_model are decided by the data
@@ -402,7 +399,7 @@ def build_model(recipe: Recipe, train: Dataset | VoxelDataset) -> Model:
         options["origin_jitter_px"] = recipe.origin_jitter_px
     if recipe.dropout:
         options["dropout"] = recipe.dropout
-    channels, height, width, *_ = image_shape(train)
+    channels, height, width, *_ = train.image_shape
     if crop := recipe.augment.crop_px:
         if crop > min(height, width):
             raise InputError(f"{recipe.name}: augment.crop_px {crop} is more than the images' {min(height, width)}")
@@ -424,41 +421,3 @@ def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
     mean = share @ values
     deviation = (share @ values.square() - mean.square()).clamp(min=1e-8).sqrt()
     return mean.float(), deviation.float()
-
-
-def prepare_device(precision: Precision) -> None:
-    """Sets the global options of torch for training: TF32 and deterministic algorithms."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
-    set_float32(precision)
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-    # grid_sample warns of its gradient to the image, which is not deterministic on a GPU and not used here
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    warnings.filterwarnings("ignore", message="grid_sampler_2d_backward_cuda")
-    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    # costs a tenth of the time, for memory that is written before it is read
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-# The global options of torch that `prepare_device` sets.
-GLOBAL_OPTIONS: tuple[tuple[Any, str], ...] = (
-    (torch.backends.cuda.matmul, "allow_tf32"),
-    (torch.backends.cudnn, "allow_tf32"),
-    (torch.backends.cudnn, "deterministic"),
-    (torch.backends.cudnn, "benchmark"),
-    (torch.utils.deterministic, "fill_uninitialized_memory"),
-)
-
-
-@contextmanager
-def restored_settings() -> Iterator[None]:
-    """Context manager: restores the global options of torch that `prepare_device` sets on exit."""
-    before = [getattr(*option) for option in GLOBAL_OPTIONS]
-    mode = torch.get_deterministic_debug_mode()
-    try:
-        with warnings.catch_warnings():
-            yield
-    finally:
-        for (owner, name), value in zip(GLOBAL_OPTIONS, before, strict=True):
-            setattr(owner, name, value)
-        torch.set_deterministic_debug_mode(mode)

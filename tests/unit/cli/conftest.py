@@ -1,8 +1,6 @@
-"""Fixtures: the command line in the process of the test, models with constant predictions, folders of images."""
+"""Fixtures: models with constant predictions, folders of images."""
 
-import json
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,37 +8,6 @@ import torch
 from PIL import Image
 
 import ptn
-from ptn.cli import main
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-    @property
-    def cells(self):
-        """The words of each line of a table."""
-        return [line.replace("│", " ").split() for line in self.out.splitlines()]
-
-
-@pytest.fixture
-def ptn_cli(capsys):
-    """`ptn_cli("models", "--json")` -> exit code, standard output, standard error."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Outcome(stop.value.code, out, err)
-
-    return run
-
 
 NAMES = ("ant", "bee", "cow")
 

@@ -10,17 +10,8 @@ import torch
 import ptn
 
 COMMANDS = (
-    "quickstart",
-    "train",
-    "evaluate",
-    "predict",
-    "audit",
-    "export",
-    "polar",
-    "register",
-    "data",
-    "models",
-    "demo",
+    *("quickstart", "train", "evaluate", "predict", "audit", "export"),
+    *("polar", "register", "data", "models", "demo"),
 )
 
 

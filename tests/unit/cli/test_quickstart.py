@@ -22,16 +22,13 @@ pytest.importorskip("matplotlib", reason="figures need pip install 'ptn[figures]
 
 @pytest.fixture(autouse=True)
 def _few_digits(monkeypatch):
-    """100 digits for training and 50 for tests. The command sets the number of threads."""
-    threads = torch.get_num_threads()
+    """100 digits for training and 50 for tests."""
 
     def load(split, **options):
         return subset(info.load(split, **options), torch.arange(100 if split == "train" else 50))
 
     info = catalog.dataset_info("quickstart")
     monkeypatch.setitem(catalog._CATALOG, "quickstart", replace(info, load=load))
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_both_networks_are_trained_alike_and_drawn(ptn_cli, tmp_path):

@@ -33,7 +33,6 @@ def test_voxels_unpack_in_the_order_of_packbits():
     packed = torch.from_numpy(np.packbits(grids.reshape(3, -1), axis=1))
     assert np.array_equal(unpack_voxels(packed, 8), grids)
     dataset = VoxelDataset("toy", "test", packed, 8, torch.zeros(3).long(), ("a",))
-    assert dataset.channels == 2
     assert repr(dataset) == "VoxelDataset('toy', 'test', 3 of shape (2, 8, 8, 8), 1 classes)"
     assert np.array_equal(dataset.images, grids)
     assert [label for _, label in dataset] == [0, 0, 0]  # iteration ends

@@ -166,7 +166,7 @@ def test_a_folder_without_a_usable_layout_is_explained(tmp_path, files, words):
         *(({"image_size": size}, "image_size must be") for size in (0, (8, -1), "abc", [16])),
         ({"channels": 2}, "unknown value of channels 2"),
         ({"split": "all"}, "unknown split 'all'"),
-        ({"fit": "crop"}, "unknown fit 'crop'"),
+        ({"fit": "crop"}, "unknown value of fit 'crop'"),
         ({"valid_fraction": 0.5, "test_fraction": 0.5}, "test_fraction must be"),
     ],
 )

@@ -157,9 +157,8 @@ def test_without_the_original_file_splits_are_regenerated_and_a_damaged_one_is_n
     whole = rotated.read_bytes()
     for content in (whole[:100] + bytes(200) + whole[300:], whole[:-50]):
         rotated.write_bytes(content)
-        with pytest.raises(InputError, match=r"mnist_rotation_new\.zip") as caught:
+        with pytest.raises(InputError, match=r"mnist_rotation_new\.zip"):
             load_rotmnist("train")
-        assert "\n" not in str(caught.value)
     with zipfile.ZipFile(rotated, "w") as archive:
         archive.writestr("mnist_all_rotation_normalized_float_test.amat", "0 " * 784 + "3.5\n")
     with pytest.raises(InputError, match=r"it has no mnist_all_rotation_normalized_float_train_valid\.amat"):

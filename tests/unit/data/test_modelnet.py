@@ -161,7 +161,7 @@ def test_the_solid_at_64_is_the_packed_surface_filled_once(store):
     calls = []
     both = load_modelnet("test", size=64, occupancy="surface+solid", progress=lambda *counts: calls.append(counts))
     assert calls[-1] == (2, 2)
-    assert both.channels == 2
+    assert both.image_shape[0] == 2
     open_ball, closed_ball = both.images
     assert torch.equal(open_ball[0], open_ball[1])
     assert torch.equal(closed_ball[1], torch.from_numpy(distance < 22).byte())

@@ -134,16 +134,15 @@ def test_a_file_is_fetched_once_and_then_found(store, server, capsys):
 
 
 @pytest.mark.parametrize("fault", ["truncate", "corrupt", "500"])
-def test_a_failed_attempt_is_repeated_and_a_lasting_failure_is_one_line(store, server, fault):
+def test_a_failed_attempt_is_repeated_and_a_lasting_failure_is_an_error(store, server, fault):
     server.faults = [fault]
     assert fetch(server.remote).read_bytes() == CONTENT
     assert len(server.requests) == 2
     path = store.cache / "downloads" / "toy" / "file.gz"
     path.write_bytes(b"old")  # damaged: fetched again
     server.faults = [fault] * 10
-    with pytest.raises(InputError, match=f"toy/file.gz.*{server.url}") as caught:
+    with pytest.raises(InputError, match=f"toy/file.gz.*{server.url}"):
         fetch(server.remote)
-    assert "\n" not in str(caught.value)
     assert len(server.requests) == 5
     assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
     assert path.read_bytes() == b"old"
@@ -168,7 +167,7 @@ def test_an_intact_file_of_the_user_is_used_and_a_damaged_one_named(store, serve
 
 
 def test_a_file_that_is_too_large_is_refused(store, server):
-    with pytest.raises(InputError, match="larger than it should be"):
+    with pytest.raises(InputError, match="too many bytes"):
         fetch(server.remote._replace(max_bytes=len(CONTENT) - 1))
     assert not list((store.cache / "downloads").rglob("*.gz"))
 

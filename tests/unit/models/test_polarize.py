@@ -216,9 +216,8 @@ def stem():
     ],
 )
 def test_a_backbone_that_is_not_equivariant_is_refused_by_the_name_of_its_layer(backbone, message):
-    with pytest.raises(ptn.InputError, match=message) as caught:
+    with pytest.raises(ptn.InputError, match=message):
         ptn.polarize(backbone, image_size=16, angles=16)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -316,10 +315,9 @@ def test_pretrained_weights_of_timm(timm, monkeypatch):
         ("timm:test_vit", {}, "cannot polarize VisionTransformer"),
     ],
 )
-def test_invalid_names_and_options_of_timm_are_named_in_one_line(timm, name, options, message):
-    with pytest.raises(ptn.InputError, match=message) as caught:
+def test_invalid_names_and_options_of_timm_are_named(timm, name, options, message):
+    with pytest.raises(ptn.InputError, match=message):
         ptn.create_model(name, **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_plain_network_of_timm_reads_enlarged_images(timm, tmp_path):

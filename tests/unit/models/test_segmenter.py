@@ -103,7 +103,7 @@ def test_an_exported_file_gives_the_same(tmp_path, suffix):
         (nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Upsample(scale_factor=2)), {}, "output of the backbone"),
         (nn.Sequential(nn.Conv2d(1, 2, 3, 2, 1), nn.Upsample(scale_factor=2, mode="bilinear")), {}, "Upsample"),
         (nn.Identity(), {}, "no convolutions"),
-        ("unet", {}, "torch.nn.Module"),
+        ("unet", {}, "must be a Module"),
         (backbone(), {"origin": "middle"}, "center"),
         (backbone(), {"grid": (32, 32)}, "PolarGrid"),
         (backbone(), {"grid": PolarGrid(31, 32)}, "multiple of 2"),

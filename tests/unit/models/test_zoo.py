@@ -169,10 +169,9 @@ def test_load_model_reads_files_and_folders_and_prefers_an_existing_path(tmp_pat
         ("ptn_b", {"pretrained": "nowhere/x.safetensors"}, "no weights file at"),
     ],
 )
-def test_invalid_arguments_are_named_in_one_line(name, settings, message):
-    with pytest.raises(ptn.InputError, match=message) as caught:
+def test_invalid_arguments_are_named(name, settings, message):
+    with pytest.raises(ptn.InputError, match=message):
         ptn.create_model(name, **settings)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("source", ["nowhere", "none.safetensors", "none.onnx", "ptn_b", "a/b/c", "/no/where"])

@@ -11,10 +11,7 @@ from ptn.training import DataSpec, ModelSpec, Recipe, RunData, ScheduleSpec
 @pytest.fixture(autouse=True)
 def _one_thread():
     """The order of sums depends on the number of threads."""
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

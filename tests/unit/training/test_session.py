@@ -8,9 +8,9 @@ import torch
 from ptn import InputError, load_model
 from ptn.config import override
 from ptn.data import Dataset
+from ptn.device import Parallel
 from ptn.evaluation import evaluate
 from ptn.training import DataSpec, EvaluationSpec, Session, session, with_seeds
-from ptn.training.distributed import Parallel
 from ptn.training.records import read_records
 from ptn.training.session import load_split, run_folder
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ptn import InputError
-from ptn.training.distributed import synchronize_batch_norm
+from ptn.device import synchronize_batch_norm
 
 PROGRAM = """
     import sys, torch
@@ -22,7 +22,7 @@ PROGRAM = """
     from ptn.data import Dataset, load_dataset
     from ptn.data.augment import AugmentSpec
     from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
-    from ptn.training.distributed import join
+    from ptn.device import join
     from ptn.training.fleet import train_fleet
     torch.set_num_threads(1)
     torch.manual_seed(0)
