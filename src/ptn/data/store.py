@@ -157,12 +157,13 @@ def _svhn(*names: str) -> tuple[Remote, ...]:
     return tuple(_remote(f"svhn/{name}", _SVHN_SHA256[name], 1500, _SVHN) for name in names)
 
 
-# Files without a published sha256, which are not downloaded.
+# Files without a known sha256, which are not downloaded: the first download would have to be trusted.
 _BY_HAND = {
     "rotmnist": "get http://www.iro.umontreal.ca/~lisa/icml2007data/mnist_rotation_new.zip by hand, into the "
-    "folder rotmnist in a data folder; no sha256 of it is published, only the md5 0f9a947ff3d30e95cd685462cbf3b847",
-    "rotsvhn-extra": f"get {_SVHN}/extra.tar.gz by hand, into the folder svhn in a data folder; no sha256 of it "
-    "is published",
+    "folder rotmnist in a data folder. Its sha256 is not known, only the md5 0f9a947ff3d30e95cd685462cbf3b847, "
+    "and ptn trusts no first download",
+    "rotsvhn-extra": f"get {_SVHN}/extra.tar.gz by hand, into the folder svhn in a data folder. Its sha256 is "
+    "not known, and ptn trusts no first download",
 }
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": tuple(_remote(f"mnist/{name}-ubyte.gz", sha, 20, *_MNIST) for name, sha in _MNIST_SHA256.items()),
