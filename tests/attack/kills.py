@@ -103,8 +103,7 @@ def contents(folder: Path) -> dict[str, object]:
     return {
         "weights": ptn.files._digests(run / "weights.safetensors")[1],
         "records": [len(read_records(path)) for path in files],
-        # the report is written after the records, which mark the run as finished
-        "files": sorted(path.name for path in run.iterdir() if path.stem != "report"),
+        "files": sorted(path.name for path in run.iterdir()),
         "parts": [str(path) for path in folder.rglob(".*.part")],
     }
 

@@ -20,7 +20,9 @@ def test_killed_runs_end_with_the_same_weights_and_one_record(pictures, tmp_path
     outcome = json.loads(done.stdout.splitlines()[-1])
     expected, trials = outcome["expected"], outcome["trials"]
     assert expected["records"] == [1, 1, 1]
-    assert expected["files"] == ["checkpoint.safetensors", "result.jsonl", "weights.safetensors"]
+    assert expected["files"] == [
+        *("checkpoint.safetensors", "report.html", "report.png", "result.jsonl", "weights.safetensors")
+    ]
     assert len(trials) == RANDOM + CHOSEN
     assert sum(trial["killed"] for trial in trials) >= CHOSEN + RANDOM // 2
     for trial in trials:

@@ -307,6 +307,29 @@ def test_a_run_whose_test_failed_is_tested_again_without_training(recipe, monkey
     assert read_records(Path("runs/records.jsonl"))[0].epochs == 1
 
 
+def test_a_run_that_failed_is_not_called_finished(run, pictures):
+    codes, texts = zip(
+        *(run(*train("pictures", "--lr", "1e30", *more)) for more in ((), ("--resume",))), strict=True
+    )
+    assert (codes, ["not finite" in text for text in texts]) == ((1, 1), [True, True]), texts
+
+
+@pytest.mark.parametrize("owner", ["session.write_report", "report._draw"])
+def test_a_report_that_is_missing_is_written_without_training(run, pictures, monkeypatch, owner):
+    pytest.importorskip("matplotlib")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"ptn.training.{owner}", fail)
+        assert run(*train("pictures"))[0] == 2
+    [record] = read_records(Path("runs/records.jsonl"))
+    weights = (seed_folder() / "weights.safetensors").read_bytes()
+    assert not (seed_folder() / "report.html").exists()
+    monkeypatch.setattr(session.Run, "_finish_epoch", lambda self: pytest.fail("trained again"))
+    assert run(*train("pictures", "--resume"))[0] == 0
+    assert (seed_folder() / "report.html").exists()
+    assert read_records(Path("runs/records.jsonl")) == [record]
+    assert (seed_folder() / "weights.safetensors").read_bytes() == weights
+
+
 def fail(*_, **__):
     raise ptn.InputError("the disk is gone")
 

@@ -16,6 +16,7 @@ import torch
 from ..errors import InputError
 from ..evaluation import DivergedError
 from .distributed import Parallel
+from .recipe import Recipe
 from .trainer import Run
 
 VOTE_EVERY = 10
@@ -24,10 +25,10 @@ VOTE_EVERY = 10
 
 @dataclass
 class FleetOutcome:
-    """Runs that are `done`, runs that `failed` (with the reason), and the `reason` of an early stop."""
+    """Runs that are `done`, recipes that `failed` (with the reason), and the `reason` of an early stop."""
 
     done: list[Run] = field(default_factory=list)
-    failed: list[tuple[Run, str]] = field(default_factory=list)
+    failed: list[tuple[Recipe, str]] = field(default_factory=list)
     reason: str | None = None
 
 
@@ -166,7 +167,7 @@ class _Fleet:
         except DivergedError as error:
             del self.active[run]
             reason = f"{run.title}: {error}"
-            self.outcome.failed.append((run, reason))
+            self.outcome.failed.append((run.recipe, reason))
             run.release()
             self.on_failed(run, reason)
         except torch.OutOfMemoryError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from .recipe import DataSpec, EvaluationSpec, Recipe
 from .records import Record, append_records, check_appendable, git_commit, read_records
 from .report import write_report
 from .step import image_shape
-from .trainer import CHECKPOINTS, Run, RunData, build_model, check_data, prepare_device, say_machine
+from .trainer import CHECKPOINTS, LOG, Run, RunData, build_model, check_data, prepare_device, say_machine
 
 AnyDataset = Dataset | VoxelDataset
 ExtraMetrics = Callable[[Model, Recipe, AnyDataset, EvaluationSpec], dict[str, Any]]
@@ -135,7 +136,7 @@ class Session:
                 self._publish(recipe, self._records(recipe))
         self.parallel.wait()
         try:
-            return train_fleet(
+            outcome = train_fleet(
                 [partial(self._start, recipe) for recipe in waiting],
                 at_once=self.at_once if self.parallel.world == 1 else 1,
                 budget_seconds=self.budget_seconds,
@@ -144,6 +145,13 @@ class Session:
             )
         finally:
             self.reporter.close()
+        for recipe in finished:
+            if (record := self._records(recipe)[0]).status == "failed":
+                outcome.failed.append((recipe, str(record.metrics.get("reason"))))
+                LOG.warning(
+                    "%s failed before: %s; --fresh starts over", self._folder(recipe), outcome.failed[-1][1]
+                )
+        return outcome
 
     def _folder(self, recipe: Recipe) -> Path:
         return run_folder(recipe, self.folder)
@@ -194,7 +202,13 @@ class Session:
                 f"{folder} has a finished run with other settings or evaluations: start over with --fresh"
             )
         self._compare(recipe, records[0])
-        return True
+        return not self._lacks_report(recipe, records[0])
+
+    def _lacks_report(self, recipe: Recipe, record: Record) -> bool:
+        """Returns whether a run on a folder was killed before its report, which its checkpoint can still give."""
+        folder, possible = self._folder(recipe), record.status == "done" and find_spec("matplotlib") is not None
+        wanted = recipe.data.name == "folder" and not (folder / "report.html").exists()
+        return wanted and possible and (folder / CHECKPOINTS[0]).exists()
 
     def _continues(self, recipe: Recipe, record: Record) -> bool:
         """Returns whether a finished run is to be trained for more epochs."""

@@ -136,7 +136,7 @@ def test_a_nan_loss_stops_that_run_only_and_keeps_its_checkpoint(recipe, digits,
     outcome = train_fleet([bad, good])
     assert outcome.done == [good]
     [(failed, reason)] = outcome.failed
-    assert failed is bad
+    assert failed is bad.recipe
     assert "not finite at step 6 (epoch 2, learning rate 0.00" in reason
     again = Run(recipe, digits, CPU, tmp_path / "bad")
     again.resume()
