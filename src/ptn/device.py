@@ -167,6 +167,14 @@ class Parallel:
         dist.all_reduce(flags)
         return bool(flags > 0)
 
+    def agree(self, number: int) -> int:
+        """Returns the number of the first process in all processes."""
+        if self.world == 1:
+            return number
+        numbers = torch.tensor(number, device=self.device)
+        dist.broadcast(numbers, 0)
+        return int(numbers)
+
     def end(self, code: int) -> None:
         """Exits with `code` if there are several processes, once all reach this call.
 

@@ -1,4 +1,4 @@
-"""Data-parallel training: two processes give the result of one, and stop and resume together."""
+"""Data-parallel training: two processes give the result of one, and stop, resume and end together."""
 
 import os
 import subprocess
@@ -21,7 +21,8 @@ PROGRAM = """
     from ptn import create_model
     from ptn.data import Dataset, load_dataset
     from ptn.data.augment import AugmentSpec
-    from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData
+    from dataclasses import replace
+    from ptn.training import DataSpec, ModelSpec, OptimizerSpec, Recipe, Run, RunData, ScheduleSpec
     from ptn.device import join
     from ptn.training.fleet import train_fleet
     torch.set_num_threads(1)
@@ -51,6 +52,10 @@ PROGRAM = """
         total = weight.clone()
         torch.distributed.all_reduce(total)
         assert torch.equal(total, parallel.world * weight)
+        timed = replace(recipe, epochs=5, schedule=ScheduleSpec("hold"), max_seconds=100.0)
+        timed = Run(timed, data, cpu, parallel=parallel)
+        timed.seconds = 1000.0 * parallel.rank  # the time of the first process decides
+        assert train_fleet([timed]).done and timed.epoch == 5
     code = 0 if outcome.done and int(run.step.count) == 5 else 3
     parallel.end(code)
     sys.exit(code)

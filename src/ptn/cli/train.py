@@ -129,6 +129,8 @@ def _train_folder(
                 f"{options['output']} is in {classes}, whose folders are classes: choose another with -o"
             )
     names: list[str | None] = [None] if models is None else [name.strip() for name in models.split(",")]
+    if len(names) > 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("several --models are trained in one process: start it without torchrun")
     if quick:
         names = ["ptn_s"] if models is None else names
         changes = {"max_seconds": 60.0, **changes}

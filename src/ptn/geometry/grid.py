@@ -14,8 +14,8 @@ from ..errors import InputError, InputTypeError, check_choice
 
 Law = Literal["log", "linear"]
 MAX_PIXELS = 2**26
-_MAX_ANTIALIASED = 2**16  # radii: their areas are computed one by one
 """Largest number of pixels of images that are read and of polar images."""
+_MAX_ANTIALIASED = 2**16  # radii: their areas are computed one by one
 _MAX_BAND = 2**21  # samples of adjacent columns that are read at once
 _REAL = (float, int, np.floating, np.integer)
 

@@ -64,6 +64,7 @@ def train_fleet(
                 "out of memory: lower the batch size (--set batch=...), or train fewer runs at once (--at-once)"
             ) from error
         fleet.save()
+        fleet.outcome.reason = fleet.outcome.reason or stop.reason  # a signal during the last test counts as well
     return fleet.outcome
 
 

@@ -164,6 +164,12 @@ class Recipe:
         if self.selection == "valid" and self.data.valid is None:
             raise InputError(f"{self.name}: selection 'valid' needs a validation split: set data.valid")
 
+    def can_extend(self, epochs: int, max_seconds: float | None) -> bool:
+        """Returns whether this recipe can continue a run that ended after `epochs` or `max_seconds`: both grow only."""
+        limit = self.max_seconds
+        raised = limit is None or (max_seconds is not None and limit >= max_seconds)
+        return self.schedule.kind == "hold" and self.epochs > epochs and raised
+
     def to_dict(self) -> dict[str, Any]:
         """Returns all settings, JSON-like."""
         settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))

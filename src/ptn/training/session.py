@@ -208,9 +208,11 @@ class Session:
         return wanted and possible and (folder / CHECKPOINTS[0]).exists()
 
     def _continues(self, recipe: Recipe, record: Record) -> bool:
-        """Returns whether a finished run is to be trained for more epochs."""
-        before = build(Recipe, {"name": recipe.name, **record.config, "epochs": recipe.epochs})
-        more = recipe.epochs > record.epochs and record.config_sha256 != recipe.sha256 == before.sha256
+        """Returns whether a finished run is to be trained for more epochs, or for a longer time."""
+        limits = {"epochs": recipe.epochs, "max_seconds": recipe.max_seconds}
+        before = build(Recipe, {"name": recipe.name, **record.config, **limits})
+        more = record.config_sha256 != recipe.sha256 == before.sha256
+        more &= recipe.can_extend(record.epochs, record.config.get("max_seconds"))
         return more and (self._folder(recipe) / CHECKPOINTS[0]).exists()
 
     def _compare(self, recipe: Recipe, record: Record) -> None:
@@ -278,7 +280,11 @@ class Session:
         elif run.data.valid is not None:
             metrics["valid_error"] = round(evaluate(model, run.data.valid, precision=recipe.precision).error, 6)
         blank = make_record(run, metrics)
-        records = [self._test(model, recipe, evaluation, blank) for evaluation in recipe.evaluations]
+        # of a run that lacks only its report; its checkpoint has less than the whole training time
+        before = [record for record in self._records(recipe) if record.run == blank.run]
+        if not before or (before[0].epochs, before[0].status) != (run.epoch, "done"):
+            before = []
+        records = before or [self._test(model, recipe, evaluation, blank) for evaluation in recipe.evaluations]
         self._save(run, model, test_error=records[0].test_error)
         self._write(recipe, records)
         self.reporter.done(run, records)

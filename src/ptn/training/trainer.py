@@ -249,10 +249,9 @@ class Run:
 
     def _restore(self, path: Path, saved: dict[str, Tensor], state: CheckpointState) -> None:
         origin = self._origin
-        longer = self.recipe.schedule.kind == "hold" and self.recipe.epochs > state.epoch
-        if state.recipe != origin["recipe"] and not (
-            longer and {**state.recipe, "epochs": self.recipe.epochs} == origin["recipe"]
-        ):
+        limits = {name: origin["recipe"][name] for name in ("epochs", "max_seconds")}
+        longer = self.recipe.can_extend(state.epoch, state.recipe.get("max_seconds"))
+        if state.recipe != origin["recipe"] and not (longer and {**state.recipe, **limits} == origin["recipe"]):
             raise InputError(f"{path} is of another recipe, seed or settings: choose another folder")
         check_data(path, [*state.data, *state.classes], [*origin["data"], *origin["classes"]])
         check_machine(path, (state.torch, state.device), (origin["torch"], origin["device"]))
@@ -281,7 +280,7 @@ class Run:
                 tensors[key].copy_(value)
         for name in _STATE:
             setattr(self, name, getattr(state, name))
-        if state.recipe != origin["recipe"]:  # more epochs than before: another run in the records
+        if state.recipe != origin["recipe"]:  # longer than before: another run in the records
             self.epochs, self.started = self.recipe.epochs, timestamp()
         self.history = [_describe(progress) for progress in state.history]
 
@@ -345,6 +344,7 @@ class Run:
         if recipe.max_seconds is not None:
             possible = int(recipe.max_seconds * self.epoch / max(self.seconds, 1e-9))
             self.epochs = min(self.epochs, max(possible, self.epoch + 1))
+        self.epochs = self.parallel.agree(self.epochs)  # times and, on CPUs, validation errors differ
 
     def _stalls(self) -> bool:
         """True if the smallest validation error is well below that of chance, and older than the patience."""

@@ -184,6 +184,39 @@ def test_several_models_are_trained_for_the_same_time_and_compared(ptn_cli, pict
     report = tmp_path / "runs" / "folder.pictures.ptn_s" / "seed-0" / "report.html"
     assert "digit 1, digit 7" in report.read_text()
     assert report.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    more = ptn_cli("train", "--folder", pictures, *options, "--epochs", 30, "--resume")
+    assert more.code == 0, more.err
+    polar, plain = read_records(tmp_path / "runs" / "records.jsonl")[2:]
+    assert polar.epochs > 3
+    assert plain.config["max_seconds"] == max(1, polar.train_seconds) > 1
+
+
+def test_several_models_are_refused_in_several_processes(ptn_cli, pictures, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    options = ("--models", "ptn_s,ccnn_s", "-o", tmp_path / "runs")
+    refused = ptn_cli("train", "--folder", pictures, *options)
+    assert (refused.code, "torchrun" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("first", ["quick", "whole"])
+def test_a_quick_run_continues_without_a_limit_but_not_the_reverse(first, ptn_cli, pictures, tmp_path):
+    quick = ("train", "--folder", pictures, "--quick", "--image-size", 20, "-o", tmp_path / "runs")
+    whole = (*(argument for argument in quick if argument != "--quick"), "--model", "ptn_s")
+    runs = [quick, whole] if first == "quick" else [whole, quick]
+    assert ptn_cli(*runs[0], "--epochs", 1).code == 0
+    resumed = ptn_cli(*runs[1], "--epochs", 2, "--resume")
+    assert resumed.code == (0 if first == "quick" else 2), resumed.err
+
+
+def test_a_report_that_was_missing_leaves_the_record_as_it_is(ptn_cli, pictures, tmp_path):
+    arguments = small(pictures, tmp_path / "runs", 1)
+    assert ptn_cli(*arguments).code == 0
+    report = weights_in(tmp_path / "runs").with_name("report.html")
+    result = report.with_name("result.jsonl").read_bytes()
+    report.unlink()
+    assert ptn_cli(*arguments, "--resume").code == 0
+    assert report.exists()
+    assert report.with_name("result.jsonl").read_bytes() == result
 
 
 def test_the_time_budget_is_that_of_all_models_together(ptn_cli, pictures, tmp_path, monkeypatch):

@@ -82,6 +82,12 @@ def test_no_run_starts_after_a_signal(recipe, digits, side_by_side):
     assert (created, outcome.done, outcome.reason) == ([0], [], "received SIGTERM")
 
 
+def test_a_signal_during_the_last_test_is_reported(recipe, digits):
+    run = Run(replace(recipe, epochs=1), digits, CPU)
+    outcome = train_fleet([run], on_done=lambda run: os.kill(os.getpid(), signal.SIGINT))
+    assert (outcome.done, outcome.reason) == ([run], "received SIGINT")
+
+
 def test_a_fleet_can_be_trained_outside_the_main_thread(recipe, digits):
     outcomes = []
     run = Run(replace(recipe, epochs=1), digits, CPU)
