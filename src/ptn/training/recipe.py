@@ -165,7 +165,7 @@ class Recipe:
             raise InputError(f"{self.name}: selection 'valid' needs a validation split: set data.valid")
 
     def can_extend(self, epochs: int, max_seconds: float | None) -> bool:
-        """Returns whether this recipe can continue a run that ended after `epochs` or `max_seconds`: both grow only."""
+        """Returns whether this recipe can continue a run that was limited to `epochs` and `max_seconds`."""
         limit = self.max_seconds
         raised = limit is None or (max_seconds is not None and limit >= max_seconds)
         return self.schedule.kind == "hold" and self.epochs > epochs and raised
