@@ -38,10 +38,11 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
 
 
 def override(instance: T, settings: Mapping[str, Any]) -> T:
-    """Returns a copy of a dataclass with dotted keys set: `{"optimizer.lr": 0.005, "model.options.wrap": True}`."""
-    for key, value in settings.items():
-        instance = _set(instance, key.split("."), value, key, type(instance))
-    return instance
+    """Returns a copy of a dataclass with dotted keys set: `{"optimizer.lr": 0.005, "model.options.wrap": True}`.
+
+    The copy is checked once, with all settings, so that their order does not matter.
+    """
+    return _set(instance, [(key.split("."), value, key) for key, value in settings.items()], type(instance))
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -163,19 +164,23 @@ def _build(cls: Any, values: Any, prefix: str) -> Any:
     return cls(**{name: _convert(value, hints[name], prefix + name) for name, value in values.items()})
 
 
-def _set(target: Any, path: list[str], value: Any, key: str, root: type) -> Any:
-    """Returns `target` with the field at `path` set; `key` is the whole path from an instance of `root`."""
-    name, rest = path[0], path[1:]
-    cls: Any = type(target)
-    hint = _hints(cls).get(name)
-    current = getattr(target, name, None)
-    if hint is not None and is_dataclass(current) and rest:
-        return replace(target, **{name: _set(current, rest, value, key, root)})
-    if hint is not None and isinstance(current, dict) and len(rest) == 1:
-        return replace(target, **{name: {**current, rest[0]: value}})
-    if hint is None or rest or is_dataclass(current):
-        raise unknown_name("setting", key, setting_names(root))
-    return replace(target, **{name: _convert(value, hint, key)})
+def _set(target: Any, settings: Iterable[tuple[list[str], Any, str]], root: type) -> Any:
+    """Returns `target` with fields set: (path, value, key), `key` the whole path from an instance of `root`."""
+    values: dict[str, Any] = {}
+    nested: dict[str, list[tuple[list[str], Any, str]]] = {}
+    for (name, *rest), value, key in settings:
+        hint = _hints(type(target)).get(name)
+        current = values.get(name, getattr(target, name, None))
+        if hint is not None and is_dataclass(current) and rest:
+            nested.setdefault(name, []).append((rest, value, key))
+        elif hint is not None and isinstance(current, dict) and len(rest) == 1:
+            values[name] = {**current, rest[0]: value}
+        elif hint is None or rest or is_dataclass(current):
+            raise unknown_name("setting", key, setting_names(root))
+        else:
+            values[name] = _convert(value, hint, key)
+    values |= {name: _set(getattr(target, name), members, root) for name, members in nested.items()}
+    return replace(target, **values)
 
 
 def _changes(value: Any) -> Any:

@@ -161,6 +161,8 @@ class Recipe:
         check("max_seconds", self.max_seconds, self.max_seconds is None or self.max_seconds > 0, "positive")
         if (self.patience or self.max_seconds) and self.schedule.kind != "hold":
             raise InputError(f"{self.name}: patience and max_seconds need schedule.kind 'hold'")
+        if self.patience and self.selection != "valid":
+            raise InputError(f"{self.name}: patience needs selection 'valid': set patience=0")
         if self.selection == "valid" and self.data.valid is None:
             raise InputError(f"{self.name}: selection 'valid' needs a validation split: set data.valid")
 

@@ -51,6 +51,18 @@ def test_bad_settings_are_named(recipe, key, value, message):
         override(recipe, {key: value})
 
 
+def test_settings_that_depend_on_each_other_are_set_in_any_order(recipe):
+    held = {"patience": 3, "schedule.kind": "hold", "selection": "valid", "data.valid": "valid"}
+    settings = list(held.items())
+    assert override(recipe, held) == override(recipe, dict(reversed(settings)))
+    assert override(override(recipe, held), {"schedule.kind": "cosine", "patience": 0}).schedule == recipe.schedule
+
+
+def test_patience_needs_validation(recipe):
+    with pytest.raises(InputError, match="patience needs selection 'valid'"):
+        override(recipe, {"patience": 3, "schedule.kind": "hold"})
+
+
 @pytest.mark.parametrize("info", list_datasets(), ids=lambda info: info.name)
 def test_every_data_set_has_a_recipe(info):
     recipe = dataset_recipe(info.name)
