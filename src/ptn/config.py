@@ -166,10 +166,11 @@ def _build(cls: Any, values: Any, prefix: str) -> Any:
 
 def _set(target: Any, settings: Iterable[tuple[list[str], Any, str]], root: type) -> Any:
     """Returns `target` with fields set: (path, value, key), `key` the whole path from an instance of `root`."""
+    cls: Any = type(target)
     values: dict[str, Any] = {}
     nested: dict[str, list[tuple[list[str], Any, str]]] = {}
     for (name, *rest), value, key in settings:
-        hint = _hints(type(target)).get(name)
+        hint = _hints(cls).get(name)
         current = values.get(name, getattr(target, name, None))
         if hint is not None and is_dataclass(current) and rest:
             nested.setdefault(name, []).append((rest, value, key))
