@@ -23,7 +23,7 @@ test-all: test test-slow
 test-slow: $(MARK)-dev
 	$(BIN)/python -m pytest -m slow -n 2
 
-## test-attack: damaged files, bad command lines and killed trainings, with a fixed seed
+## test-attack: damaged files, bad command lines and killed training runs, with a fixed seed
 test-attack: $(MARK)-dev
 	$(BIN)/python -m pytest -m attack -n 2 tests/attack
 

@@ -24,7 +24,7 @@ from ptn.training.session import load_split
 ANGLE_STRIDE = 10
 """Accuracy by angle on SVHN is measured on every tenth test digit."""
 AVERAGED_ROTATIONS = 5
-"""Test-time augmentation of upright to anywhere. Strided networks repeat after 45° or 90°, not after 72°."""
+"""Rotations of TTA for networks trained upright: steps of 72°, as strided networks repeat after 45° or 90°."""
 POSE_CURVES: dict[str, Sequence[float]] = {
     "angle_deg": range(0, 360, 15),
     "shift_px": range(9),
@@ -73,7 +73,7 @@ def _of_origins(model: Model, recipe: Recipe, test: AnyDataset) -> dict[str, Any
 def _by_pose(model: Model, recipe: Recipe) -> dict[str, Any]:
     """Returns the errors in each of `Poses`, and accuracies by angle, shift and scale.
 
-    Of rotated digits also the errors of 6, of 9 and of the other classes.
+    For rotated digits, also returns the errors of 6, of 9 and of the other classes.
     """
     metrics: dict[str, Any] = {}
     for poses in get_args(Poses):

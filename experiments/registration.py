@@ -24,7 +24,7 @@ def make_pairs(count: int, size: int = 256, seed: int = 0) -> tuple[Tensor, Tens
 
     Rotations are uniform, scales log-uniform from 1/2 to 2, shifts uniform in a disc with a radius of a quarter of
     the width. Both images are views of one photograph, two thirds of its shorter side wide at scale 1: the borders
-    of one have content that the other does not have, and outside of the photograph it is black. Gaussian noise has
+    of one have content that the other does not have. Pixels outside the photograph are black. Gaussian noise has
     a standard deviation of 0.02.
     """
     generator = torch.Generator().manual_seed(seed)

@@ -102,7 +102,7 @@ def weights_card(name: str, model: Model, error: float, runs: Runs) -> str:
         "",
         *align(columns, names=("row",)),
         "",
-        f"Released in float16: {error:.2f}.",
+        f"Error of the released weights, which are in float16: {error:.2f}.",
         "",
         "## Training",
         "",

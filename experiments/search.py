@@ -41,7 +41,7 @@ def search(
     budget_seconds: cli.BudgetOption = None,
     at_once: cli.AtOnceOption = 16,
 ) -> None:
-    """Train candidates, recipes with other settings, and compare their errors on spare digits.
+    """Train candidates (recipes with changed settings) and compare their errors on spare digits.
 
     The spare digits are those that the other splits of rotated MNIST do not have.
     """

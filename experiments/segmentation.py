@@ -1,7 +1,7 @@
-"""Segmentation of single coins at rotations that training did not show: `python -m experiments segmentation`.
+"""Segmentation of single coins at rotations not seen in training: `python -m experiments segmentation`.
 
 The photograph of 24 coins that scikit-image includes is segmented by a watershed. Twelve coins are for training,
-always upright, and twelve for testing, at rotations every 15°. An image shows one coin near the middle, up to 10
+always upright, and twelve for testing, rotated in steps of 15°. An image shows one coin near the middle, up to 10
 pixels away from it, and parts of its neighbours, which are background.
 """
 
@@ -69,7 +69,7 @@ def views(indices: list[int], rotations: Tensor, shifts_px: Tensor) -> tuple[Ten
 
 
 def convolutions(width: int) -> nn.Sequential:
-    """Returns a fully convolutional network with dilated convolutions, which sees 63 pixels."""
+    """Returns a fully convolutional network with dilated convolutions and a receptive field of 63 pixels."""
     layers: list[nn.Module] = []
     for channels, dilation in zip((1, *(width,) * 5), (1, 2, 4, 8, 8, 8), strict=True):
         layers += [
@@ -191,7 +191,7 @@ def segmentation(
         Path | None, typer.Option(help="Train nothing: write the table of the results into this page.")
     ] = None,
 ) -> None:
-    """Train a polar and a plain network to segment coins, and test both at rotations that they did not see."""
+    """Train a polar and a plain network to segment coins, and test both at rotations not seen in training."""
     if page is not None:
         with reading(page):
             before, opening, rest = page.read_text(encoding="utf-8").partition(TABLE_START)
@@ -207,7 +207,7 @@ def segmentation(
 
 
 def train_all(seeds: int, steps: int) -> list[dict[str, Any]]:
-    """Returns the result of each network, printed as soon as it is there."""
+    """Returns the result of each network, and prints each one when it is available."""
     rows: list[dict[str, Any]] = []
     for rotate in (False, True):
         for kind in ("polar", "plain"):

@@ -238,7 +238,7 @@ def fleet(
     precisions: Sequence[str] = ("bf16", "tf32"),
     data: Dataset | None = None,
 ) -> None:
-    """Times epochs of PTN-B on rotated MNIST, per run, with several seeds at once; on a GPU fused and not."""
+    """Times epochs of PTN-B on rotated MNIST, per run, with several seeds at once; on a GPU also unfused."""
     train = data or load_dataset("rotmnist", find_recipe(STEP_RECIPE).data.train)
     for precision in precisions:
         for runs in fleets:
@@ -247,7 +247,7 @@ def fleet(
 
 
 def voxels(bench: Bench, *, epochs: int = 3, data: VoxelDataset | None = None) -> None:
-    """Times epochs of the cylindrical networks on ModelNet40, or on random voxels; on a GPU fused and not."""
+    """Times epochs of the cylindrical networks on ModelNet40, or on random voxels; on a GPU also unfused."""
     try:
         train = data or load_dataset("modelnet40", "train")
         kind = "shapes"

@@ -143,9 +143,10 @@ _OF_PEERS = ("p4cnn", "hnet", "ric_cnn", "e2cnn")
 
 
 def upright_networks(records: Iterable[Record]) -> dict[str, str]:
-    """Returns the recipes of PTN-B, CCNN-B and the best peer, trained upright, by title; none without both first.
+    """Returns the recipes of PTN-B, CCNN-B and the best peer, trained upright, by title.
 
-    The best has the smallest error on rotated, shifted and scaled digits.
+    Empty if records of the first two are missing. The best peer has the smallest error on rotated, shifted and
+    scaled digits.
     """
     errors: dict[str, list[float]] = {}
     for record in records:

@@ -27,7 +27,7 @@ _HALF = 0.56  # half the side of the image in the ring
 
 def draw(pair: Pair, digit: Tensor, path: Path) -> None:
     """Writes the animation of `digit` (1, 28, 28) in [0, 1], read by `pair`, as a looping WebP."""
-    *others, result = _render(pair, digit)  # the result comes first, for readers without animations
+    *others, result = _render(pair, digit)  # the result comes first, for viewers without animations
     durations = [_RESULT_MS] + [1000 // FRAMES_PER_SECOND] * (FRAMES - 1)
     options = {"duration": durations, "loop": 0, "quality": 62, "method": 4, "minimize_size": True}
     with atomic_path(path) as temporary:
@@ -113,7 +113,7 @@ def _draw_stage(figure: Any, image: Tensor) -> tuple[list[list[Any]], Any, Any, 
 
 
 def _draw_card(figure: Any, bottom: float, name: str, color: str) -> tuple[Any, Any, Any]:
-    """Draws the frame of a verdict; rerotations its digit, mark and count."""
+    """Draws the frame of a verdict; returns its digit, mark and count."""
     from matplotlib.patches import FancyBboxPatch
 
     axes = figure.add_axes((0.665, bottom, 0.325, 0.38))

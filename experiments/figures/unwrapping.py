@@ -24,7 +24,7 @@ def _photograph(name: str) -> Tensor:
 
 
 def _eye() -> Tensor:
-    """The left eye of a cat, (1, 3, 72, 72)."""
+    """Returns the left eye of a cat, (1, 3, 72, 72)."""
     return _photograph("chelsea")[:, :, 76:148, 134:206]
 
 
@@ -73,7 +73,7 @@ def _sector() -> PolarGrid:
 
 
 def _ellipse() -> PolarGrid:
-    """That of the rim, found by gradient descent on the brightness along it."""
+    """Returns the ellipse of the rim, found by gradient ascent on the brightness along it."""
     return PolarGrid(180, 90, law="linear", r_max_px=122, aspect=0.81, tilt=0.1)
 
 

@@ -18,7 +18,7 @@ FIELDS = (24, 32, 36, 36, 64, 96)
 KERNELS = (9, 7, 7, 7, 7, 5)
 PADDINGS = (0, 3, 3, 3, 3, 0)
 RESTRICTED = 4  # index of the layer after which D16 is restricted to C16
-# strength of the penalty |w| + w²/2 on the filters; on the linear layers a tenth of it
+# strength of the penalty |w| + w²/2 on the filters; a tenth of it is used for the linear layers
 _PENALTY = 1e-7
 
 
@@ -143,7 +143,7 @@ def _basis(order: int, flips: bool, source: str, kernel: int) -> tuple[Tensor, T
     field = e2nn.FieldType(space, [space.regular_repr])
     sources = {"image": lambda: e2nn.FieldType(space, [space.trivial_repr]), "field": lambda: field}
     before = sources.get(source, lambda: _restricted(order)[0])()
-    with warnings.catch_warnings(action="ignore"):  # of bytes as masks
+    with warnings.catch_warnings(action="ignore"):  # about bytes as masks
         conv = e2nn.R2Conv(before, field, kernel, bias=False, initialize=False)
     (expansion,) = conv.basisexpansion.children()
     filters = expansion.sampled_basis.unflatten(3, (kernel, kernel))

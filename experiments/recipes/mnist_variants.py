@@ -28,8 +28,8 @@ def recipes() -> Iterator[Recipe]:
 
 
 def _upright(model: str) -> Recipe:
-    """Returns the recipe of a network that sees upright digits of one size only, at any place; for a CPU."""
-    # the origin learns to follow a digit only if digits are at different places
+    """Returns the recipe of a network trained on upright digits of one size, at any position; for a CPU."""
+    # the predictor learns to follow a digit only if the positions of digits vary
     options = {"angles": 64, "origin_turns": 4} if model.startswith("ptn") else {}
     return Recipe(
         name=f"mnist-anywhere/{model}/modern/shifted",

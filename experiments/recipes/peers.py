@@ -12,7 +12,7 @@ from .base import evaluations
 from .digits import FAMILIES
 
 DIVISORS = (1, 2, 4, 8)
-"""Of the number of epochs, in the recipes of time to accuracy."""
+"""Divisors of the number of epochs, in the recipes of time to accuracy."""
 
 
 def recipes() -> Iterator[Recipe]:
@@ -26,7 +26,7 @@ def recipes() -> Iterator[Recipe]:
             yield from _timed(recipe)
 
 
-# Name, batch size, epochs, learning rate and its schedule, as published; for TI-Pooling no epochs are.
+# Name, batch size, epochs, learning rate and its schedule, as published, except the epochs of TI-Pooling.
 _CONSTANT = ScheduleSpec()
 _PUBLISHED: tuple[tuple[str, int, int, float, ScheduleSpec], ...] = (
     ("z2cnn", 128, 300, 0.001, _CONSTANT),
@@ -54,7 +54,7 @@ def _published(name: str, batch: int, epochs: int, rate: float, schedule: Schedu
     )
 
 
-# Learning rates, those of the peers as published but for E2CNN (0.015), whose fields are fewer here.
+# Learning rates; those of the peers are the published ones except for E2CNN (0.015), which has fewer fields here.
 _UPRIGHT_RATES = {
     **{f"{family}_b": 0.005 for family in FAMILIES},
     "p4cnn": 0.001,
@@ -70,7 +70,7 @@ _UPRIGHT_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def _upright() -> Iterator[Recipe]:
-    """Yields the recipe of each network on upright digits in the middle: the same but for the learning rate."""
+    """Yields the recipe of each network on upright digits in the middle: the same except for the learning rate."""
     for name, rate in _UPRIGHT_RATES.items():
         ours = name.endswith("_b")
         yield Recipe(

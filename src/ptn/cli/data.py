@@ -129,7 +129,7 @@ def write_example(
 ) -> None:
     """Write a folder of synthetic images to train on, from photographs that scikit-image includes.
 
-    coins: eight coins at any angle, scale and position on brick, grass and gravel. digits: digits there.
+    coins: eight coins at any angle, scale and position on brick, grass and gravel. digits: 0 to 8 on the same.
     symbols: ten symbols in any color, at any angle, scale and position on photographs. textures: rotated patches of
     brick, grass and gravel, enlarged by 1 to 2. Training, validation and test images use separate regions of the
     photographs.
@@ -208,10 +208,10 @@ def register(
     warped: Annotated[Path | None, typer.Option(help="PNG of MOVING warped to the frame of FIXED.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the rotation, scale and shift that carry one image onto another, and write an overlay.
+    """Print the rotation, scale and shift that map one image onto another, and write an overlay.
 
-    The rotation is in degrees, clockwise on the screen; the shift in pixels, about the middles of the images. A
-    confidence below 0.7, of a maximum of 1, means that they probably do not match.
+    The rotation is in degrees, clockwise on the screen; the shift in pixels, relative to the image centres. A
+    confidence below 0.7 (the maximum is 1) means that the images probably do not match.
     """
     from ..data.images import register_files
 

@@ -54,7 +54,7 @@ def train(
         typer.Option(min=16, help="With --folder: pixels per side; by default that of the images, at most 64."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="With --folder: a first look, in a minute of training.")
+        bool, typer.Option("--quick", help="With --folder: train for one minute, by default ptn_s.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs, at most; chosen by default.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per step; chosen by default.")] = None,
@@ -73,8 +73,8 @@ def train(
 ) -> None:
     """Train a model on a folder of images or a data set, evaluate it on the test split, and save its weights.
 
-    The weights that are best on validation images are saved from the first epoch on. With --folder, a page with
-    curves, mistakes and robustness is written at the end.
+    From the first epoch on, the weights with the smallest validation error are saved. With --folder, a report with
+    training curves, mistakes and robustness is written at the end.
     """
     from ..config import override
     from ..training import dataset_recipe, with_seeds
@@ -123,7 +123,7 @@ def _train_folder(
     from ..training.recipe import explain_choices
     from ..training.session import run_folder
 
-    for classes in split_folders(folder).values():  # the report is an image, which the next training would read
+    for classes in split_folders(folder).values():  # the report is an image, which the next run would read
         if Path(real_path(options["output"])).is_relative_to(real_path(classes)):
             raise InputError(
                 f"{options['output']} is in {classes}, whose folders are classes: choose another with -o"
@@ -140,14 +140,14 @@ def _train_folder(
     reasons = [text for key, text in explain_choices(chosen[0]).items() if key not in requested]
 
     def limited(index: int, seconds: float) -> "list[Recipe]":
-        """Returns the runs of a network; those of all but the first are limited to a time."""
+        """Returns the runs of a network; the training time of all but the first network is limited."""
         epochs = min(10**6, 10 * recipes[0].epochs)
         limits = {"epochs": epochs, "patience": 0, "max_seconds": max(1.0, seconds)} if index else {}
         return with_seeds(override(recipes[index], limits), seeds)
 
     reporter = make_reporter(f"chosen: {'; '.join(reasons)}" if reasons else "")
     options = {**options, "splits": {}, "reporter": reporter}
-    if len(recipes) > 1:  # errors of the last network come before hours are spent on the first
+    if len(recipes) > 1:  # report invalid input for any network before training the first
         shared = {"folder": options["output"], **{key: options[key] for key in ("resume", "fresh", "splits")}}
         Session(**shared).check([recipe for index in range(len(recipes)) for recipe in limited(index, 1.0)])
     finished: list[Record] = []

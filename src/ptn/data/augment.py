@@ -32,8 +32,8 @@ class AugmentSpec:
     - `stretch`: scale images along x alone, log-uniform in this range, by cubic convolution.
     - `z_scale`, `z_shift_px`: scale volumes along z, log-uniform in this range, and shift them along z, uniform up
       to ± this value.
-    - `aspect`: stretch images along a random direction and shrink them across it by the same factor, so that areas
-      stay. The ratio of both is log-uniform from 1 to this value. One interpolation with what follows.
+    - `aspect`: stretch images along a random direction and shrink them across it by the same factor, which keeps
+      areas. The ratio of both scales is log-uniform from 1 to this value. One interpolation with the next item.
     - `rotation_deg`, `scale`, `shift_px`: rotate (volumes about z) by up to ± `rotation_deg`, scale log-uniform in
       the range `scale`, shift along x and y by up to ± `shift_px`. `mode` and `padding_mode` are those of
       `similarity_warp`; `crop_px` is the side of the central crop of the result.

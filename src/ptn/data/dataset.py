@@ -194,7 +194,7 @@ def _join_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _check_labels(dataset: _Split) -> None:
     for name in (_storage(dataset), "labels"):
         if not isinstance(value := getattr(dataset, name), Tensor) or not value.dim():
-            raise InputTypeError(f"{name} must be a tensor of several values; got {value!r}")
+            raise InputTypeError(f"{name} must be a tensor with at least one axis; got {value!r}")
     if not isinstance(dataset.classes, Sequence):
         raise InputTypeError(f"classes must be a list of names; got {dataset.classes!r}")
     count, labels, classes = len(getattr(dataset, _storage(dataset))), dataset.labels, len(dataset.classes)

@@ -133,7 +133,7 @@ def _draw_backgrounds(split: str, count: int, generator: torch.Generator) -> Ten
 def _paste(layers: Tensor, radius: float, reach: Tensor, draws: Tensor, size: int) -> Tensor:
     """Warp objects of a radius, (N, C, h, w), to the radius `reach` (N,), at any angle, anywhere inside `size`².
 
-    The rows of `draws` are random numbers for the angle, an unused one, x and y.
+    `draws` (4, N) are random numbers: row 0 for the angle, rows 2 and 3 for x and y; row 1 is not used here.
     """
     pose = Similarity(
         rotation=2 * math.pi * draws[0],
@@ -181,7 +181,7 @@ def find_outline(picture: Tensor, place: Place) -> Tensor:
 
 # The share of a photograph's columns that belongs to a split.
 SHARES = {"train": (0.0, 0.57), "valid": (0.57, 0.785), "test": (0.785, 1.0)}
-# Fonts of matplotlib; those of a split are in no other.
+# Fonts of matplotlib; each font is in one split only.
 FONTS = {
     "train": (
         *("DejaVuSans", "DejaVuSans-BoldOblique", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique"),
@@ -232,7 +232,7 @@ def draw_symbols(name: str, split: str, count: int, generator: torch.Generator) 
         size = 100 + int(61 * draws[4])
         background = _cut_patch(patches[index % len(patches)], size, draws[5:8])
         color = 0.1 + 0.8 * draws[8:11]
-        if (color.mean() - background.mean()).abs() < 0.15:  # otherwise some cannot be seen
+        if (color.mean() - background.mean()).abs() < 0.15:  # otherwise some would be invisible
             color = 1 - color
         reach = (17 + 15 * draws[1])[None]
         alpha = _paste(glyph[None, None], radius, reach, draws[:4, None], size)[0]
@@ -270,7 +270,7 @@ def _cut_patch(photograph: Tensor, size: int, draws: Tensor) -> Tensor:
 
 EXAMPLES = {
     "coins": Example(tuple(COINS), {"train": 100, "valid": 40, "test": 100}, draw_coins),
-    # without a 9, which is a 6 upside down
+    # without the 9, which is a 6 rotated by 180°
     "digits": Example(tuple("012345678"), {"train": 112, "valid": 40, "test": 100}, draw_digits),
     "symbols": Example(tuple(SYMBOLS), {"train": 80, "valid": 40, "test": 100}, draw_symbols),
     "textures": Example(TEXTURES, {"train": 200, "valid": 40, "test": 100}, draw_textures),

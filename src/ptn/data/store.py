@@ -154,13 +154,13 @@ def _svhn(*names: str) -> tuple[Remote, ...]:
     return tuple(_remote(f"svhn/{name}", _SVHN_SHA256[name], 1500, _SVHN) for name in names)
 
 
-# Files without a known sha256, which are not downloaded: the first download would have to be trusted.
+# Files without a known sha256, which are not downloaded, because they could not be verified.
 _BY_HAND = {
     "rotmnist": "get http://www.iro.umontreal.ca/~lisa/icml2007data/mnist_rotation_new.zip by hand, into the "
-    "folder rotmnist in a data folder. Its sha256 is not known, only the md5 0f9a947ff3d30e95cd685462cbf3b847, "
-    "and ptn trusts no first download",
+    "folder rotmnist in a data folder. Only its md5 is known, 0f9a947ff3d30e95cd685462cbf3b847; ptn downloads only "
+    "files with a known sha256",
     "rotsvhn-extra": f"get {_SVHN}/extra.tar.gz by hand, into the folder svhn in a data folder. Its sha256 is "
-    "not known, and ptn trusts no first download",
+    "not known; ptn downloads only files with a known sha256",
 }
 REMOTES: dict[str, tuple[Remote, ...]] = {
     "mnist": tuple(_remote(f"mnist/{name}-ubyte.gz", sha, 20, *_MNIST) for name, sha in _MNIST_SHA256.items()),

@@ -243,7 +243,7 @@ def read_photos(folder: Path) -> Tensors:
     """Cut the tiles of the photos in a folder, with the boxes of its `digitStruct.mat`."""
     names, tables = read_digit_struct(folder / "digitStruct.mat")
     if not names or len(set(names)) < len(names) or any(Path(name).name != name for name in names):
-        raise InputError(f"{folder / 'digitStruct.mat'} must have different names of photos in its folder")
+        raise InputError(f"{folder / 'digitStruct.mat'} must list photos in its own folder with different names")
     area = sum(float((table[:, 2:4].max(axis=1, initial=0) ** 2).sum()) for table in tables)
     if not area <= 2**27 + 16 * sum(path.stat().st_size for path in folder.iterdir()):
         raise InputError(f"{folder / 'digitStruct.mat'} has too many or too large boxes for its photos")

@@ -58,7 +58,7 @@ def inspect_image(
     """Runs both networks on `image` (C, H, W) in [0, 1], gray or RGB, of any size, placed on their input by `pose`.
 
     `pin_px` is a point to track, in pixels from the center of `image`. `clutter` (1, H, W), of the input's size,
-    is added by the maximum.
+    is combined with the image by the maximum.
     """
     canvas = place(image[None], pose, pair.size, pair.channels, clutter)
     network, transformer = pair.polar, pair.transformer
@@ -94,7 +94,7 @@ def predict_ring(
 
 @torch.inference_mode()
 def count_correct(pair: Pair, samples: Samples, pose: Similarity) -> dict[str, int | None]:
-    """Returns the number of images, and that of correct predictions of each network in the pose `pose`."""
+    """Returns the number of images, and the number of correct predictions of each network in the pose `pose`."""
     expected = torch.tensor([pair.classes.index(str(int(label))) for label in samples.labels])
     correct: dict[str, int | None] = {
         "count": len(expected),
@@ -144,7 +144,7 @@ def distinct_channels(maps: Tensor, count: int) -> list[int]:
 
 
 def classify(network: PolarNetwork, maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns maps (N, C, h, w) of an early layer, none of other packages' backbones, and logits (N, classes)."""
+    """Returns maps (N, C, h, w) of an early layer (C = 0 for backbones of other packages), and logits."""
     classifier = network.classifier
     if not isinstance(classifier, Classifier):
         return maps.new_zeros(len(maps), 0, 1, 1), classifier(maps)

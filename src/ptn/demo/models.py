@@ -31,7 +31,7 @@ class _Data(NamedTuple):
     about: str
     digit_scale: float | None = None  # pixels of the input per pixel of a 28×28 digit; None: the digit fills it
     regime: str = ""  # label of the network among the main choices; the others are listed under "More"
-    placed: bool = False  # whether objects are anywhere and of any size, so that drawings keep place and size
+    placed: bool = False  # objects vary in position and size, so drawings keep theirs
     samples: SampleKind = "digits"
     tests: str = ""  # the images on which released networks were tested
 
@@ -70,7 +70,7 @@ _DATASETS = {
 }
 _DIGIT_SIDE, _PHOTOGRAPH_SIDE = 28, 48
 _DIGITS, _PHOTOGRAPHS = 1000, 40
-_ORDER = (7, 2, 1, 0, 4, 3, 5, 6, 8, 9)  # the opening scene rotates the first digit: not a 0
+_ORDER = (7, 2, 1, 0, 4, 3, 5, 6, 8, 9)  # the opening scene rotates the first digit, which should not be a 0
 _COLUMNS = 40  # of a sheet
 
 

@@ -105,7 +105,7 @@ class Query(Posed):
     """The body of POST /look and POST /ring: an image, its pose, and the pair of networks to run.
 
     `pin` is a point to track, in pixels from the center of the image. `clutter` is a gray image of the size of the
-    networks' input, added by the maximum.
+    networks' input, combined with the image by the maximum.
     """
 
     image: Picture

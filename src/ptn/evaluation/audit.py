@@ -285,7 +285,7 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
 
     Args:
         audit: the result of `ptn.audit`.
-        folder: is created if it does not exist.
+        folder: created if it does not exist.
     """
     from ..figures import draw_audit
 

@@ -199,7 +199,7 @@ def accuracy_by_angle(
 
 
 class Posed(nn.Module):
-    """A model applied to images in another pose, bicubic; `size` is that of the central crop that it takes."""
+    """A model applied to images transformed by a pose (bicubic) and cropped to the central `size`."""
 
     def __init__(self, model: nn.Module, pose: Similarity, size: tuple[int, int] | None = None) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ def origin_offsets_px(model: Model, dataset: AnyDataset) -> Tensor:
 def origin_changes_px(model: nn.Module, images: Tensor) -> Tensor | None:
     """Returns how far the origin of each image is from the rotated origin of its rotated copy, (N,) in pixels.
 
-    The rotation is by 90°, of images that are not square by 180°. None for a model without a learned origin.
+    Square images are rotated by 90°, others by 180°. None for a model without a learned origin.
     """
     transformer = getattr(model, "transformer", None)
     if not isinstance(transformer, PolarTransformer) or transformer.predictor is None or not len(images):

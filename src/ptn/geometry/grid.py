@@ -15,7 +15,7 @@ from ..errors import InputError, InputTypeError, check_choice
 Law = Literal["log", "linear"]
 MAX_PIXELS = 2**26
 """Largest number of pixels of images that are read and of polar images."""
-_MAX_ANTIALIASED = 2**16  # radii: their areas are computed one by one
+_MAX_ANTIALIASED = 2**16  # radii, whose areas are computed one by one
 _MAX_BAND = 2**21  # samples of adjacent columns that are read at once
 _REAL = (float, int, np.floating, np.integer)
 
@@ -55,10 +55,10 @@ class PolarGrid:
         r_max_px: outermost radius in pixels; see above for the defaults.
         law: "log" or "linear".
         start: angle of the first row in radians.
-        sweep: angle that the rows cover in radians, at most 2π, a full circle. Less is a sector: its rows do not
-            wrap.
-        aspect: semi-axis of an ellipse across the direction `tilt`, relative to that along it, the radius. The
-            points of the circles are stretched by `aspect` in that direction.
+        sweep: angle that the rows cover in radians, at most 2π, a full circle. A smaller angle is a sector, whose
+            rows do not wrap.
+        aspect: ratio of the semi-axes of an ellipse, that across the direction `tilt` to that along it, which is
+            the radius.
         tilt: direction of the axis with semi-axis r, in radians.
         outer_px: centre (x, y) of the circle of radius r_max, in pixels from the origin. The origin is the centre
             of the circle of radius r_min; centres in between are interpolated linearly in the radius. With the
@@ -182,7 +182,7 @@ class PolarGrid:
         return torch.cos(angle)[..., None] * radius, torch.sin(angle)[..., None] * radius
 
     def first_angle(self, phase: Tensor | float) -> Tensor | float:
-        """Return start + phase, reduced by turns."""
+        """Return start + phase, reduced by multiples of 2π."""
         if self.start == 0:
             return reduce_angle(phase, to_add=True)
         return reduce_angle(phase, to_add=True) + reduce_angle(self.start)

@@ -1,4 +1,4 @@
-"""Registration: the similarity that carries one image onto another, by phase correlation and refinement."""
+"""Registration: the similarity that maps one image onto another, by phase correlation and refinement."""
 
 import math
 from functools import lru_cache, reduce
@@ -17,7 +17,7 @@ _SIDE = 128  # pixels of the images that are compared, and half of them for the 
 _SPECTRUM = PolarGrid(128, 96, r_min_px=4, r_max_px=_SIDE / 2, start=-math.pi / 2, sweep=math.pi)
 _LOG_STEP = math.log(_SIDE / 2 / 4) / 96
 _MAX_SCALE = 2.2
-_WINDOW_POWER = 0.8  # of a cosine: a wide window, because images that are shifted share their borders
+_WINDOW_POWER = 0.8  # of a cosine window; a wide one, because shifted images overlap at their borders
 _MAGNITUDE_POWER, _PHASE_POWER = 0.7, 0.8
 _SMOOTHING = 0.3  # standard deviation of the Gaussian in the frequency domain, in cycles per pixel
 _REFINEMENTS = 2
@@ -31,7 +31,7 @@ class Registration(NamedTuple):
     """Result of `register`.
 
     Attributes:
-        pose: carries positions in `moving` to positions in `fixed`; all fields are tensors.
+        pose: maps positions in `moving` to positions in `fixed`; all fields are tensors.
         warped: `moving` warped by the pose to the size of `fixed`, (N, C, H, W).
         confidence: (N,) from 0 to 1, the correlation of both images where they overlap.
     """
@@ -43,13 +43,13 @@ class Registration(NamedTuple):
 
 @torch.no_grad()
 def register(moving: Tensor, fixed: Tensor) -> Registration:
-    """Return the rotation, scale and shift that carry each image of `moving` onto that of `fixed`.
+    """Return the rotation, scale and shift that map each image of `moving` onto the image of `fixed`.
 
     (N, C, H, W) and (N, C, h, w) -> Registration. Rotation and scale, from 1/2.2 to 2.2, shift the log-polar image
     of the magnitude of the spectrum, which does not depend on the shift of the image; a phase correlation finds
     them, up to 180°. A phase correlation of the images finds the shift for both rotations, and the better one is
-    refined by least squares. Where the result is uncertain, further maxima are tried. Images are compared as gray
-    images of 128 × 128 pixels. There are no gradients.
+    refined by least squares. Where the result is uncertain, further maxima are tried. Images are reduced to gray
+    images of 128 × 128 pixels first. Not differentiable.
 
     Args:
         moving: images (N, C, H, W) in [0, 1] to be moved.
@@ -84,11 +84,11 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
     high_pass, low_pass, columns = _filters(moving.device)
     magnitude = torch.fft.fftshift(_power(spectra).pow(_MAGNITUDE_POWER / 2) * high_pass, dim=1)
     magnitude = magnitude / magnitude.amax(dim=(1, 2), keepdim=True).clamp(min=1e-30)
-    # the frequency 0 is the pixel (_SIDE / 2, 0) of the half of the spectrum with non-negative frequencies along x
+    # frequency 0 is at pixel (_SIDE / 2, 0) of the half of the spectrum with non-negative frequencies along x
     origin = magnitude.new_tensor((1 / (_SIDE // 2 + 1) - 1, 1 / _SIDE)).expand(2 * count, 2)
     polar = polar_sample(magnitude[:, None], origin, _SPECTRUM)[:, 0]
     polar = (polar - polar.mean(dim=(1, 2), keepdim=True)) * columns
-    shape = (_SPECTRUM.angles, 128)  # more columns than radii and reach, so that they do not wrap
+    shape = (_SPECTRUM.angles, 128)  # zero-padded by more than `reach` columns, so that columns do not wrap
     both = torch.fft.rfft2(polar, s=shape)
     cross = _whiten(both[:count].conj() * both[count:], _PHASE_POWER)
     reach = int(math.log(_MAX_SCALE) / _LOG_STEP)
@@ -122,14 +122,14 @@ def _match(moving: Tensor, fixed: Tensor) -> Tensor:
 
 
 def _locate(moving: Tensor, phases: Tensor, rotation: Tensor, scale: Tensor) -> Tensor:
-    """Return rotation, scale, shift, and the height of the peak that the shift is at: (N, 5).
+    """Return rotation, scale, shift, and the height of the correlation peak at that shift: (N, 5).
 
     `moving` (N, 1, h, w) has its window, `phases` are whitened spectra of the images to find it in. The rotation is
     known up to 180°.
     """
-    # A spectrum is the same after a rotation by 180°: try both. The rotated image has the conjugate spectrum, but
-    # for a shift by one pixel: it is mirrored about its middle, the conjugate is that of an image mirrored about
-    # its first pixel.
+    # The magnitude of a spectrum is the same after a rotation by 180°, so both rotations are tried. The spectrum of
+    # the rotated image is the conjugate, except for a shift by one pixel: the image is rotated about its centre,
+    # but the conjugate is the spectrum of the image rotated about its first pixel.
     count, half = len(moving), _SIDE // 2
     rotated = _whiten(torch.fft.rfft2(affine_warp(moving, Similarity(-rotation, 1 / scale).matrix())[:, 0]), 1.0)
     cross = torch.cat((rotated.conj() * phases, rotated * phases))
@@ -146,7 +146,7 @@ def _reduce(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
     height, width = images.shape[2:]
     gray = images.mean(dim=1) if images.shape[1] > 1 else images[:, 0]
     factor = min(max(1, side // _SIDE), height, width)
-    # sums of slices: a CPU adds them several times as fast as `avg_pool2d` averages
+    # sums of slices are several times as fast on a CPU as `avg_pool2d`
     rows, columns = height // factor * factor, width // factor * factor
     gray = reduce(torch.add, [gray[:, k:rows:factor] for k in range(factor)])
     gray = reduce(torch.add, [gray[:, :, k:columns:factor] for k in range(factor)]) / factor**2
@@ -187,7 +187,7 @@ def _whiten(cross: Tensor, exponent: float) -> Tensor:
 
 
 def _peak(correlation: Tensor, *, wraps: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row and column of the maximum, with fractions, and the maximum: (N, h, w) -> three times (N,).
+    """Return row and column of the maximum with subpixel accuracy, and its value: (N, h, w) -> three times (N,).
 
     Rows wrap; `wraps` says whether columns do.
     """
@@ -199,7 +199,7 @@ def _peak(correlation: Tensor, *, wraps: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _further_peaks(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows and columns of the largest local maxima but the first: (N, h, w) -> twice (N * _CANDIDATES,)."""
+    """Return rows and columns of further local maxima, the largest first: (N, h, w) -> twice (N * _CANDIDATES,)."""
     around = F.pad(F.pad(correlation[:, None], (0, 0, 1, 1), mode="circular"), (1, 1), value=-math.inf)
     is_maximum = correlation == F.max_pool2d(around, 3, 1)[:, 0]
     maxima = torch.where(is_maximum, correlation, -math.inf).flatten(1)
@@ -219,7 +219,7 @@ def _with_support(pixels: Tensor, window: Tensor) -> Tensor:
 
 
 def _refine(moving: Tensor, fixed: Tensor, found: Tensor) -> Tensor:
-    """Return rotation, scale, shift and confidence, (N, 5), after Gauss-Newton steps from those `found`.
+    """Return rotation, scale, shift and confidence, (N, 5), after Gauss-Newton steps from the pose `found`.
 
     Images are (N, 2, h, w), with the support of their window.
     """

@@ -83,8 +83,7 @@ def polar_sample(
             origin, without a second interpolation.
         dilation: factor on every radius; a number or (N,). Equals shrinking the image by `dilation` about its
             origin, without a second interpolation.
-        aspect: replaces that of the grid; a tensor (N,), or of one value. An ellipse stays where it is if `phase`
-            changes.
+        aspect: replaces that of the grid; a tensor (N,), or of one value. `phase` does not rotate the ellipse.
         tilt: replaces that of the grid; a tensor (N,), or of one value.
         outer_px: replaces that of the grid; a tensor (N, 2) or (2,).
         antialias: average the image over the area of each polar pixel, in samples at most one pixel apart, instead
@@ -343,7 +342,7 @@ def _checked_call(
     padding_mode: PaddingMode,
     backend: Backend,
 ) -> tuple[Tensor | None, int, int]:
-    """Check an eager call on a GPU, equal calls once, and return points, mode and padding for `torch.grid_sampler`.
+    """Check an eager call on a GPU, once for equal arguments; return points, mode and padding of `grid_sampler`.
 
     The points are None where `uses_triton` decides.
     """
@@ -455,7 +454,7 @@ def uses_triton(backend: str, images: Tensor, size: tuple[int, int], minimum: in
 
 
 def prefers_torch(device: int) -> bool:
-    """Return whether torch is faster for small eager calls on a GPU at the moment; see `uses_triton`."""
+    """Return whether the current state of torch makes it faster for small eager calls; see `uses_triton`."""
     return not torch._C._cuda_getCurrentRawStream(device) and not torch.are_deterministic_algorithms_enabled()
 
 

@@ -114,7 +114,7 @@ class OriginPredictor(nn.Module):
         channels: channels of the output of `body`.
         heatmap: activation of the heatmap, see `heatmap_centroid`; or "contrast", the squared difference from the
             heatmap of a uniform image with the smallest values of the image. A uniform dark background then has no
-            weight, and the origin follows an object to places where it never was in training. Its convolution
+            weight, and the origin follows an object to positions that do not occur in training. Its convolution
             starts with random weights.
         origin_turns: 1, or 4: the heatmap is the mean over the four rotations of the image by multiples of 90°,
             each rotated back. The origin is then exactly equivariant to these rotations. For square images.

@@ -1,4 +1,4 @@
-"""Networks in other forms: ONNX and torch.export files, checked against the network, and the Hugging Face Hub."""
+"""Export to ONNX and torch.export files, checked against the network, and to the Hugging Face Hub."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ def export(model: nn.Module, path: str | Path, *, images: Tensor | None = None, 
         for package in ("onnx", "onnxscript", "onnxruntime"):
             optional_module(package, "ptn[export]")
     if isinstance(model, OnnxModel):
-        raise InputError(f"{model.path} is an exported network: export the network it was made from")
+        raise InputError(f"{model.path} is an exported network: export the network that it was exported from")
     network: Any = copy.deepcopy(model).float().cpu().eval()
     if images is not None and not len(images):
         raise InputError("the check of the exported file needs at least one image")

@@ -32,8 +32,8 @@ PREFIX = "timm:"
 PLAIN_PREFIX = "timm-plain:"
 _MAX_SIDE = 4096  # of a polar image
 
-# Tolerances of the numerical check, relative to the difference between two random images. Rounding in float64 is
-# far below that of outputs; a seam at the first row is far above that of feature maps.
+# Tolerances of the numerical check, relative to the difference between two random images. Rounding errors in
+# float64 are far below that of outputs; the effect of a seam at the first row is far above that of feature maps.
 OUTPUT_TOLERANCE = 1e-5
 FEATURE_TOLERANCE = 1e-3
 # Relative to the values: some layers compute in float32 even for float64 input.
@@ -205,7 +205,7 @@ def find_layout(
     least = measure_stride(wrapped, layers, blank)
     fits = angles is None or (angles % least == 0 and angles >= 2 * least)
     check("angles", angles, fits, f"a multiple of {least}, the stride of {kind}, and at least {2 * least}")
-    # the numerical check finds strides of poolings and patches in a `forward`, which are not layers
+    # the numerical check also finds strides that are not of layers, of poolings and patches in a `forward`
     for stride in (least, 2 * least, 4 * least):
         rows = 4 * stride * math.ceil(size[0] / (4 * stride)) if angles is None else angles
         if rows % stride or rows < 2 * stride:

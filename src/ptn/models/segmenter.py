@@ -18,20 +18,20 @@ class PolarSegmenter(PolarNetwork):
     """A fully convolutional backbone applied in polar coordinates: (N, C, H, W) in [0, 1] -> logits (N, K, H, W).
 
     Images are sampled on a polar grid around the predicted origin. A copy of the backbone, (N, C, angles, radii) ->
-    (N, K, angles, radii), reads the polar images; its logits are mapped back to the pixels of the images, where the
-    loss is computed. Pixels outside of the grid have the logits of the nearest row and column.
+    (N, K, angles, radii), is applied to the polar images, and its logits are mapped back to the pixels of the
+    images. Pixels outside the grid have the logits of the nearest row and column.
 
     If the rows of the grid are a full circle, the layers of the backbone wrap around the angle, and a numerical
     check verifies that the logits roll with the polar image, as in `polarize`. The segmentation of a rotated image
     is then the rotated segmentation, up to interpolation, if the origin rotates with the image. Upsample with mode
-    "nearest"; other modes do not wrap and are refused. The backbone of a sector is not changed.
+    "nearest"; other modes do not wrap and are rejected. On a sector the backbone is not changed.
 
     Args:
         backbone: its output has the size of its input.
         image_size: pixels, or (H, W).
         in_chans: number of channels of the images.
-        grid: by default a grid of linear radii with as many angles and radii as the image has rows and columns, the
-            angles rounded up to four strides of the backbone.
+        grid: by default a grid with linear radii, and with as many angles and radii as the image has rows and
+            columns; the angles are rounded up to a multiple of four strides of the backbone.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         heatmap: "softplus" or "linear", as in `heatmap_centroid`.
         origin_jitter_px: by default 2 for a learned origin.

@@ -74,7 +74,7 @@ def fit(
             [0, 1], and labels (N,). Images are kept as bytes.
         valid: Validation data of the same kinds; by default the validation split of a folder, else none.
         epochs: By default about 3,000 steps, at least 10 and at most 200 epochs.
-        batch: By default 100 images or 32 voxel grids, less for small data sets.
+        batch: By default 100 images or 32 voxel grids, fewer for small data sets.
         lr: Peak learning rate of Adam with a cosine schedule; by default 0.01 for the networks of `list_models`
             for images, 0.003 with `heatmap="evidence"`, else 0.001.
         augment: Options of `AugmentSpec`, such as `{"rotation_deg": 180, "scale": (0.8, 1.2)}`.

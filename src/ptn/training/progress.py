@@ -168,11 +168,11 @@ def advice(run: Run, model: Model) -> list[str]:
             "learned. Check the labels, train longer (--resume --epochs N), or use larger images (--image-size)"
         )
     changes = origin_changes_px(model, valid.images)
-    limit = max(valid.images.shape[-2:]) / 6  # the evidence is exact to a few pixels only
+    limit = max(valid.images.shape[-2:]) / 6  # the evidence locates objects to a few pixels only
     if changes is not None and (share := (changes > limit).double().mean().item()) > 0.1:
         lines.append(
             f"the origin is unstable: it moves by more than {limit:.0f} pixels for {share:.0%} of the validation "
-            "images if they are rotated. Look at the report, train longer (--resume --epochs N), or compare with a "
-            "network without an origin (--models ptn_b,ccnn_b)"
+            "images when they are rotated. Look at the report, train longer (--resume --epochs N), or compare with "
+            "a network without an origin (--models ptn_b,ccnn_b)"
         )
     return lines

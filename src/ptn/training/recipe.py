@@ -38,7 +38,8 @@ class ModelSpec:
 class OptimizerSpec:
     """Optimizer. Weight decay is not applied to biases, norms and the heatmap layer.
 
-    `origin_scale` multiplies the learning rate of origin predictors, which are new where a backbone is pretrained.
+    `origin_scale` multiplies the learning rate of origin predictors, which are trained from scratch in front of a
+    pretrained backbone.
     """
 
     kind: Literal["adam", "sgd"] = "adam"
@@ -114,13 +115,13 @@ class Recipe:
         data: the training, validation and test data.
         model: the network and its options.
         optimizer: its kind, learning rate and weight decay.
-        schedule: of the learning rate.
+        schedule: of the learning rate and of the origin.
         augment: the random transforms of training images.
         epochs: number of passes over the training images.
         batch: number of images per step.
         origin_jitter_px: largest random shift of origins in training; None for the default of the model.
         dropout: probability of dropout.
-        label_smoothing: share of the label that is spread over all classes.
+        label_smoothing: probability that is spread over all classes, as in `torch.nn.CrossEntropyLoss`.
         precision: "fp32", "tf32" or "bf16".
         selection: "final" or "valid", see above.
         patience: epochs without improvement before a run with the schedule "hold" ends; 0: never.
@@ -188,7 +189,7 @@ class Recipe:
 
     @property
     def sha256(self) -> str:
-        """Hash of `changes`: of the settings of training. A setting that is added later does not change it."""
+        """Hash of `changes`: of the settings of training. Settings that are added later do not change it."""
         settings = build(Recipe, {"name": "", **self.changes()}).changes()  # 1 and 1.0 are the same rate
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -196,9 +197,9 @@ class Recipe:
 STEPS = 3000
 """Approximate number of optimization steps of a default recipe for data sets."""
 IMAGES_SEEN = 100_000
-"""Approximate number of images, with repetitions, that a recipe for a small folder trains on."""
+"""Number of training images, with repetitions, that a recipe for a folder has in addition to ten epochs."""
 FOLDER_LR = 0.003
-"""Learning rate for folders. At 0.01, evidence among clutter is learned in more than twice the epochs."""
+"""Learning rate for folders. At 0.01, learning the evidence among clutter takes more than twice the epochs."""
 
 _VOXEL_MODELS = ("ccnn_3d", "cylindrical", "cylindrical_l")
 # data sets whose images are rotated by any angle; in the others an upside-down 6 is a 9
@@ -212,8 +213,8 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
     Training images are rotated by any angle, scaled by up to 10% and shifted by up to 6% of their size.
 
     Args:
-        model: a name of the zoo or a timm backbone, "timm:resnet18"; by default "ptn_b", and "ptn_s" for less than
-            200 images.
+        model: a name of the zoo or a timm backbone, "timm:resnet18"; by default "ptn_b", and "ptn_s" for fewer than
+            200 training images.
         image_size: by default the median of the shorter sides of the images, but at most 64 and at least 28 pixels.
     """
     listing = list_images(Path(root))
@@ -252,12 +253,12 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
 
 def explain_choices(recipe: Recipe) -> dict[str, str]:
     """Returns the choices of `folder_recipe` with their reasons, by the option or setting that changes them."""
-    few = "less than 200" if recipe.model.name == "ptn_s" else "200 or more"
+    few = "fewer than 200" if recipe.model.name == "ptn_s" else "200 or more"
     return {
         "model": f"{recipe.model.name} for {few} training images",
         "image_size": f"{recipe.data.options['image_size']} pixels, the median of the shorter sides (28 to 64)",
         "batch": f"batches of {recipe.batch}, an eighth of the images (at most 50)",
-        "epochs": f"{recipe.epochs} epochs at most, about {IMAGES_SEEN:,} images (10 to 300)",
+        "epochs": f"at most {recipe.epochs} epochs, 10 + {IMAGES_SEEN:,} / number of images (at most 300)",
     }
 
 

@@ -202,7 +202,7 @@ class Session:
         return not self._lacks_report(recipe, records[0])
 
     def _lacks_report(self, recipe: Recipe, record: Record) -> bool:
-        """Returns whether a run on a folder was killed before its report, which its checkpoint can still give."""
+        """Returns whether a run on a folder was killed before its report was written, and a checkpoint is left."""
         folder, possible = self._folder(recipe), record.status == "done" and find_spec("matplotlib") is not None
         wanted = recipe.data.name == "folder" and not (folder / "report.html").exists()
         return wanted and possible and (folder / CHECKPOINTS[0]).exists()
@@ -333,7 +333,7 @@ class Session:
 
     def _write(self, recipe: Recipe, records: Sequence[Record]) -> None:
         result = self._folder(recipe) / "result.jsonl"
-        result.unlink(missing_ok=True)  # that of fewer epochs
+        result.unlink(missing_ok=True)  # the result of fewer epochs
         append_records(result, records)  # first: it marks the run as finished
         self._publish(recipe, records)
 

@@ -105,7 +105,7 @@ def learning_rate(spec: ScheduleSpec, peak: float, step: int, steps: int) -> flo
 # --- the step
 
 EVIDENCE_SHARE = 0.9
-"""Share of the loss of the evidence. At 0.5 the gradient of the other loss to the origin slows its learning."""
+"""Weight of the evidence loss. At 0.5 the gradient of the other loss to the origin slows down its learning."""
 
 
 class TrainingStep:
@@ -261,7 +261,7 @@ def classify(
 ) -> tuple[Any, Tensor]:
     """Returns the loss on an augmented batch and the number of wrong predictions.
 
-    With an `EvidencePredictor`, `EVIDENCE_SHARE` of the loss is that of the evidence.
+    With an `EvidencePredictor`, the evidence loss has the weight `EVIDENCE_SHARE`, the other loss the rest.
     """
     if noise is not None:
         images = augment(images, noise, recipe.augment)

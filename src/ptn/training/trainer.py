@@ -49,7 +49,7 @@ class Progress:
 class RunData:
     """Training and validation sets of a run; the latter is needed for `selection="valid"`.
 
-    `test_sha256` is the hash of the images of its test, which a checkpoint names as well.
+    `test_sha256` is the hash of the test images, which a checkpoint stores as well.
     """
 
     train: Dataset | VoxelDataset
@@ -212,12 +212,12 @@ class Run:
 
     @cached_property
     def _origin(self) -> dict[str, Any]:
-        """What decides the result of a run, and the machine."""
+        """What determines the result of a run, and the machine."""
         sets = [self.data.train, *([self.data.valid] if self.data.valid is not None else [])]
         test = [] if self.data.test_sha256 is None else [self.data.test_sha256]
         return {
             "recipe": self.recipe.to_dict(),
-            "data": [*map(content_sha256, sets), *test],  # `meta` may be that of other images
+            "data": [*map(content_sha256, sets), *test],  # a hash in `meta` may be that of other images
             "classes": list(self.data.train.classes),
             "torch": torch.__version__,
             "device": describe_device(self.device),
@@ -335,7 +335,7 @@ class Run:
         return error, None if changes is None else round(changes.median().item(), 2)
 
     def _plan(self) -> None:
-        """Shortens the run if its validation error stalls or its time is short; its learning rate then falls."""
+        """Shortens the run if its validation error stalls or its time is limited; the learning rate then falls."""
         recipe = self.recipe
         if recipe.schedule.kind != "hold" or self.epoch >= HOLD * self.epochs:
             return
@@ -347,7 +347,7 @@ class Run:
         self.epochs = self.parallel.agree(self.epochs)  # times and, on CPUs, validation errors differ
 
     def _stalls(self) -> bool:
-        """True if the smallest validation error is well below that of chance, and older than the patience."""
+        """True if the validation error is well below that of chance and has not improved for `patience` epochs."""
         assert self.data.valid is not None
         errors = [epoch["valid_error"] for epoch in self.history]
         best = min(errors)

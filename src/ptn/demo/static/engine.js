@@ -8,7 +8,7 @@ export class Server {
   test = (body) => post("test", body);
 }
 
-// Calls a function once at a time: while one call is in flight, only the newest of the others is kept.
+// Makes one call at a time: while a call is in flight, only the newest of the waiting calls is kept.
 export class Latest {
   #busy = false;
   #waiting = null;

@@ -24,11 +24,11 @@ let setup, engine, asker, ringAsker;
 const sheets = {}; // test images by kind
 let makeSource; // model -> source
 const state = { ...UPRIGHT, model: null, source: null, truth: null, clutter: null, pin: [0, 0] };
-let first = 0; // of the test images shown
+let first = 0; // index of the first test image shown
 let spinning = null; // the animation in progress
-let touched = false; // the opening scene gives way to the visitor
+let touched = false; // the opening scene ends at the first input
 let resting = null; // timer of the live region
-let ringKey = null; // what the predictions in the ring belong to
+let ringKey = null; // key of the state for which the ring shows predictions
 const latencies = [];
 
 async function start() {
@@ -206,7 +206,7 @@ function pickLabel(label, pose) {
   pick(index, pose);
 }
 
-// Presets; they keep the image where they can.
+// Presets. They keep the current image where possible.
 
 const reach = () => Math.min(state.model.width, state.model.height);
 const presets = {
@@ -221,21 +221,21 @@ const presets = {
     const trained = setup.models.find(({ key }) => key.includes("sim2mnist"));
     if (trained && trained !== state.model) setModel(trained);
     move({ ...UPRIGHT, turn: 45, size: 0.7, clutter: makeClutter(sheets.digits, state.model, 12, 7) });
-    note("Both networks were trained on digits at every angle, among two fragments of others; here are twelve.");
+    note("Both networks were trained on digits at any angle with two fragments of other digits. This image has twelve fragments.");
   },
   six: () => {
     state.clutter = null;
     pickLabel(9, { ...UPRIGHT, turn: 180 });
     setTruth(null);
-    note("A 9, rotated by 180°: most people read a 6. The polar network ignores rotation, so it gives one answer at every angle. Where orientation carries meaning, use a plain network.");
+    note("A 9 rotated by 180° looks like a 6. The polar network is invariant to rotation, so it predicts the same class at every angle. Where orientation carries information, use a plain network.");
   },
   flip: () => {
     move({ ...UPRIGHT, turn: 180, clutter: null });
-    if (state.model.about.includes("upright")) note("A network trained on upright digits has never seen this. For the polar network a half turn is a shift by half of the rows; the plain CNN misreads most digits.");
+    if (state.model.about.includes("upright")) note("The networks were trained on upright images only. For the polar network a rotation by 180° is a shift by half of the rows; the plain CNN misclassifies most digits.");
   },
   edge: () => {
     move({ ...UPRIGHT, x: 0.46 * reach(), clutter: null });
-    note("A part is outside the image: both networks fail at many angles, and the predicted centre is drawn inwards.");
+    note("Part of the object is outside the image. Both networks fail at many angles, and the predicted centre is too far inside.");
   },
 };
 
@@ -450,13 +450,13 @@ async function rest() {
   byId("live").textContent = `${answers.describe(state.all, state.truth)}. ${score}.`;
 }
 
-// An explanation where a prediction of 6 or 9 may surprise.
+// Explains a prediction of 6 or 9 that differs from the true class, or whose true class is unknown.
 function explain() {
   const names = state.all.map((each) => state.model.classes[best(each)]);
   const ambiguous = ["6", "9"].includes(names[0]);
   const truth = state.truth === null ? null : state.model.classes[state.truth];
   if (!ambiguous || names[0] === truth || !byId("note").hidden || spinning) return;
-  note("A 6 and a 9 are the same shape, rotated. The polar network ignores rotation, so it has to guess between them.");
+  note("A 6 rotated by 180° looks like a 9. The polar network is invariant to rotation, so it has to guess between them.");
 }
 
 function note(text) {

@@ -12,9 +12,9 @@ ort.env.wasm.wasmPaths = new URL(".", import.meta.url).href;
 
 export class Onnx {
   #sessions = new Map();
-  #last = Promise.resolve(); // a session runs once at a time
+  #last = Promise.resolve(); // a session runs one call at a time
 
-  // `sheets` has the test images by kind, as of readSheet.
+  // `sheets` has the test images by kind, as readSheet returns them.
   constructor(setup, sheets) {
     this.setup = setup;
     this.sheets = sheets;
@@ -162,7 +162,7 @@ function pinOf({ turn, scale, shift, pin }, width, height) {
   return [0.5 + x / width, 0.5 + y / height];
 }
 
-// And in the log-polar image.
+// The tracked point in the log-polar image.
 function inPolar({ grid, width, height }, pin, origin) {
   const x = (pin[0] - (origin[0] + 1) / 2) * width;
   const y = (pin[1] - (origin[1] + 1) / 2) * height;

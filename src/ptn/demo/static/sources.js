@@ -1,5 +1,5 @@
 // Sources of images: a test image, a drawing or a file. A source is {picture, canvas, fit, label, blank, pose}.
-// `fit` is the size of its pixels in pixels of the network input at size 1; `pose` where it is at first.
+// `fit` is the size of its pixels in pixels of the network input at size 1; `pose` is the initial pose.
 
 import { encode, ink, paint } from "./pictures.js";
 
@@ -23,7 +23,7 @@ export async function readSheet(address, { side, labels }) {
   return labels.map((label, index) => ({ label, rgba: () => read(index), side }));
 }
 
-// The picture of a test image in a number of channels.
+// The picture of a test image with the given number of channels.
 export function samplePicture({ rgba, side }, channels) {
   return { width: side, height: side, channels, pixels: encode(pack(rgba(), channels)) };
 }
@@ -127,7 +127,7 @@ function inkOf(values, width, height) {
 }
 
 // Normalizes ink like MNIST: scaled to a box of 20 pixels, with the centre of mass in the middle of 28 × 28, and the
-// darkest ink white. With `keep` the pose puts it back to its place and size.
+// darkest ink white. With `keep` the pose restores its position and size.
 function inkSource(values, width, height, model, keep = false) {
   let [left, right, top, bottom, mass, atX, atY] = [width, -1, height, -1, 0, 0, 0];
   for (let y = 0; y < height; y++) {

@@ -6,7 +6,7 @@ import { element, place } from "./svg.js";
 
 const SHARE = 0.6; // fraction of the stage that is the input of the networks: it fits into the ring
 const REACH = 20; // radius of the square grip for pointers, in pixels
-const NEAREST = 46; // its least distance from the middle of the image, so that small images can be dragged
+const NEAREST = 46; // smallest distance of the grip from the image centre, so that small images can be dragged
 const PEN = 21;
 export const SIZES = [0.4, 1.6];
 
