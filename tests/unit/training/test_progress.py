@@ -2,14 +2,17 @@
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
+import ptn
+from ptn.layers.origin import Location
 from ptn.training import Run
 from ptn.training.fleet import train_fleet
-from ptn.training.progress import LiveReporter, PlainReporter, summarize
+from ptn.training.progress import LiveReporter, PlainReporter, advice, summarize
 from ptn.training.session import make_record
 
 
@@ -45,3 +48,19 @@ def test_live_lines_end_with_the_result_and_a_visible_cursor(recipe, digits, int
         train(recipe, digits, reporter)
         assert "% error" in terminal.getvalue()
     assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
+
+
+class RandomOrigins(torch.nn.Module):
+    def forward(self, x):
+        return Location(2 * torch.rand(len(x), 2) - 1, x[:, 0])
+
+
+@pytest.mark.parametrize(("error", "words"), [(2.0, []), (30.0, ["unstable"]), (85.0, ["chance", "unstable"])])
+def test_unstable_origins_are_reported_where_they_cause_errors(digits, error, words):
+    model = ptn.create_model("ptn_s", num_classes=10, image_size=28).eval()
+    run = SimpleNamespace(data=SimpleNamespace(valid=digits.valid), best_error=error)
+    assert len(advice(run, model)) == (error > 80)  # the first origins are the centre
+    model.transformer.predictor = RandomOrigins()
+    lines = advice(run, model)
+    assert len(lines) == len(words)
+    assert all(word in line for word, line in zip(words, lines, strict=True))
