@@ -79,8 +79,9 @@ class PolarGrid:
 
     def __post_init__(self) -> None:
         for name in ("angles", "radii"):
-            if not isinstance(count := getattr(self, name), int) or isinstance(count, bool):
+            if not isinstance(count := getattr(self, name), int | np.integer) or isinstance(count, bool):
                 raise InputTypeError(f"{name} must be an integer; got {count!r}")
+            object.__setattr__(self, name, int(count))
         for name in ("angles", "radii"):
             if (count := getattr(self, name)) < 1 or self.angles * self.radii > MAX_PIXELS:
                 raise InputError(
@@ -91,7 +92,8 @@ class PolarGrid:
             raise InputTypeError(f"outer_px must be a pair (x, y) of numbers; got {self.outer_px!r}")
         object.__setattr__(self, "outer_px", tuple(_as_float("outer_px", number) for number in self.outer_px))
         for name in ("r_min_px", "r_max_px", "start", "sweep", "aspect", "tilt"):
-            if (number := getattr(self, name)) is not None:
+            number = getattr(self, name)
+            if number is not None or name not in ("r_min_px", "r_max_px"):
                 object.__setattr__(self, name, _as_float(name, number))
         for name, radius in (("r_min_px", self.r_min_px), ("r_max_px", self.r_max_px)):
             from_zero = name == "r_min_px" and self.law == "linear"

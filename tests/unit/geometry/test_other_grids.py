@@ -145,7 +145,8 @@ def test_a_full_circle_in_float32_is_one():
 
 
 def test_numbers_of_numpy_and_lists_are_those_of_python():
-    grid = PolarGrid(8, 4, r_min_px=np.float32(3), r_max_px=np.int64(9), outer_px=[np.float64(1), 2])
+    numbers = {"r_min_px": np.float32(3), "r_max_px": np.int64(9), "outer_px": [np.float64(1), 2]}
+    grid = PolarGrid(np.int64(8), np.int32(4), **numbers)
     assert grid == PolarGrid(8, 4, r_min_px=3, r_max_px=9.0, outer_px=(1.0, 2.0))
     assert hash(grid) == hash(PolarGrid(8, 4, r_min_px=3, r_max_px=9.0, outer_px=(1.0, 2.0)))
 
