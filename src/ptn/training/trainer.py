@@ -351,7 +351,9 @@ class Run:
         assert self.data.valid is not None
         errors = [epoch["valid_error"] for epoch in self.history]
         best = min(errors)
-        waited = self.epoch - 1 - errors.index(best)
+        rates = [epoch["lr"] for epoch in self.history]
+        risen = max((index for index in range(1, len(rates)) if rates[index] > rates[index - 1]), default=0)
+        waited = self.epoch - 1 - max(errors.index(best), risen)  # a run that is continued waits anew
         return best < 0.9 * chance_error(self.data.valid) and waited >= self.recipe.patience
 
     def _copy(self) -> Model:

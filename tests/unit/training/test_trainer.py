@@ -182,19 +182,24 @@ def held(recipe, **changes):
     return replace(recipe, data=data, schedule=schedule, selection="valid", **changes)
 
 
-def test_a_run_ends_early_when_the_validation_error_stalls(recipe, digits, monkeypatch):
+def test_a_run_ends_early_when_the_validation_error_stalls(recipe, digits, tmp_path, monkeypatch):
     errors = iter([80.0, 50.0, 60.0, 60.0, 60.0, *[70.0] * 20])
     monkeypatch.setattr(
         "ptn.training.trainer.evaluate", lambda *args, **options: SimpleNamespace(error=next(errors))
     )
     best = []
-    run = Run(held(recipe, epochs=20, patience=3), digits, CPU, on_best=lambda run, model: best.append(run.epoch))
+    run = Run(held(recipe, epochs=20, patience=3), digits, CPU, tmp_path)
+    run.on_best = lambda run, model: best.append(run.epoch)
     deque(run.steps(), 0)
     assert best == [1, 2]
     assert (run.epoch, run.epochs) == (8, 8)  # the best epoch is 2, it stalls after 5, and 5 = 0.7 · 8 rounded up
     rates = [epoch["lr"] for epoch in run.history]
     assert rates[:5] == pytest.approx([0.01] * 5)
     assert rates[5] > rates[6] > rates[7]
+    longer = Run(held(recipe, epochs=40, patience=3), digits, CPU, tmp_path)
+    assert longer.resume()
+    deque(longer.steps(), 0)
+    assert longer.epoch == 18  # it stalls again after 12, three epochs after the first one at the higher rate
 
 
 def test_errors_near_chance_do_not_end_a_run(recipe, digits, monkeypatch):
