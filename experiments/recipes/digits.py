@@ -65,8 +65,7 @@ def _model_options(dataset: str, model: str, form: Form) -> dict[str, Any]:
     options: dict[str, Any] = {"heatmap": "linear"} if model.startswith("ptn") else {}
     if form == "paper":
         # the order of the original code; it shows networks that resample images where they end
-        normalized_first = dataset == "rotmnist" and not model.startswith("ccnn")
-        return {**options, "padding_mode": "mean"} if normalized_first else options
+        return options if model.startswith("ccnn") else {**options, "padding_mode": "mean"}
     if options and dataset.startswith("sim2mnist"):
         # few digits reach further than 36 pixels from their center, and the inner 2 pixels carry little
         return {"heatmap": "softplus", "r_min_px": 2.0, "r_max_px": 36.0}
