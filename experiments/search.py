@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ from .recipes.rotmnist import AVERAGED_ROTATIONS
 from .tables import mean_and_std
 
 # By data set: the splits that a candidate is trained and compared on, and the rotations that are averaged.
-_HELD_OUT: dict[str, tuple[dict[str, str], int]] = {
+_HELD_OUT: dict[str, tuple[dict[str, Any], int]] = {
     "rotmnist": ({"test": "spare"}, AVERAGED_ROTATIONS),
     "mnist-anywhere": ({"train": "fit", "test": "valid"}, metrics.AVERAGED_ROTATIONS),
 }
