@@ -102,7 +102,7 @@ def make_classifier(
     elif num_classes and residual:
         head = nn.Linear(channels, num_classes)
     elif num_classes:
-        head = make_conv(channels, num_classes, kernel=1 if stack == "voxels" else kernel, wrap=wrap, dims=dims)
+        head = make_conv(channels, num_classes, kernel=1 if stack == "voxels" else 3, wrap=wrap, dims=dims)
     return Classifier(blocks, channels, head, dropout)
 
 
