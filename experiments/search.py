@@ -10,6 +10,7 @@ import typer
 import ptn.cli.train as cli
 from ptn.cli.options import DeviceOption, print_table
 from ptn.config import override
+from ptn.data.dataset import split_names
 from ptn.errors import InputError
 from ptn.training.recipe import EvaluationSpec, Recipe
 from ptn.training.records import read_records
@@ -22,10 +23,10 @@ from .recipes import find_recipe
 from .recipes.rotmnist import AVERAGED_ROTATIONS
 from .tables import mean_and_std
 
-# By data set: the splits that a candidate is trained and compared on, and the rotations that are averaged.
-_HELD_OUT: dict[str, tuple[dict[str, Any], int]] = {
-    "rotmnist": ({"test": "spare"}, AVERAGED_ROTATIONS),
-    "mnist-anywhere": ({"train": "fit", "test": "valid"}, metrics.AVERAGED_ROTATIONS),
+# By data set: fixed splits, the splits that training and validation may use, and the rotations that are averaged.
+_HELD_OUT: dict[str, tuple[dict[str, Any], set[str], int]] = {
+    "rotmnist": ({"test": "spare"}, {"train", "valid"}, AVERAGED_ROTATIONS),
+    "mnist-anywhere": ({"train": "fit", "test": "valid"}, {"fit"}, metrics.AVERAGED_ROTATIONS),
 }
 
 
@@ -73,15 +74,23 @@ def search(
 def make_candidate(text: str) -> Recipe:
     """Returns the recipe "NAME KEY=VALUE KEY=VALUE …", tested on held-out digits."""
     name, *settings = text.split() or [""]
-    recipe = find_recipe(name)
-    if recipe.data.name not in _HELD_OUT:
-        raise InputError(f"{recipe.data.name} has no held-out digits: search {' or '.join(_HELD_OUT)}")
-    splits, rotations = _HELD_OUT[recipe.data.name]
-    changed = override(recipe, cli.parse_settings(settings))
+    changes = cli.parse_settings(settings)
+    if fixed := sorted(changes.keys() & {"name", "data.test", "evaluations"}):
+        raise InputError(f"{fixed[0]} cannot be set: every candidate is tested on held-out digits")
+    changed = override(find_recipe(name), changes)
+    if changed.data.name not in _HELD_OUT:
+        raise InputError(f"{changed.data.name} has no held-out digits: search {' or '.join(_HELD_OUT)}")
+    splits, allowed, rotations = _HELD_OUT[changed.data.name]
+    data = replace(changed.data, **splits)
+    used = {*split_names(data.train), *(split_names(data.valid) if data.valid is not None else ())}
+    if not used <= allowed:
+        raise InputError(
+            f"candidates are trained on {' and '.join(sorted(allowed))} only; got {', '.join(sorted(used))}"
+        )
     return replace(
         changed,
         name=f"{name}/search/{changed.sha256[:8]}",
-        data=replace(changed.data, **splits),
+        data=data,
         evaluations=(EvaluationSpec(), EvaluationSpec(rotations=rotations)),
     )
 

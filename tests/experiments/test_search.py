@@ -40,9 +40,10 @@ def test_candidates_are_compared_on_spare_digits_only(experiments, splits, tmp_p
     assert table.count(small) == 2
 
 
-def test_a_candidate_cannot_choose_test_digits():
-    assert make_candidate(f"{RECIPE} data.test=test").data.test == "spare"
-    upright = make_candidate("mnist-anywhere/p4cnn/modern data.train=train data.test=test").data
+def test_candidates_are_trained_on_any_training_digits():
+    candidates = [make_candidate(f"{RECIPE} data.train={split}") for split in ("train", "train+valid")]
+    assert {candidate.data.test for candidate in candidates} == {"spare"}
+    upright = make_candidate("mnist-anywhere/p4cnn/modern data.train=train").data
     assert (upright.train, upright.test) == ("fit", "valid")
 
 
@@ -52,6 +53,13 @@ def test_a_candidate_cannot_choose_test_digits():
         (["sim2mnist/ptn_b/modern"], "held-out"),
         ([f"{RECIPE} epochs=1 epochz=2"], "epochs"),
         ([f"{RECIPE} epochs"], "epochs"),
+        ([f"{RECIPE} data.test=test"], "data.test"),
+        ([f"{RECIPE} name=a"], "name"),
+        ([f'{RECIPE} evaluations=[{{"rotations":2}}]'], "evaluations"),
+        ([f"{RECIPE} data.train=test"], "train and valid only"),
+        ([f"{RECIPE} data.train=train+spare"], "train and valid only"),
+        (["rotmnist/ptn_s/paper data.valid=spare"], "train and valid only"),
+        (["mnist-anywhere/p4cnn/modern data.valid=valid"], "fit only"),
     ],
 )
 def test_invalid_arguments_are_errors_of_one_line(experiments, tmp_path, arguments, word):
