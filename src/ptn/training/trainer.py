@@ -353,7 +353,7 @@ class Run:
         best = min(errors)
         rates = [epoch["lr"] for epoch in self.history]
         risen = max((index for index in range(1, len(rates)) if rates[index] > rates[index - 1]), default=0)
-        waited = self.epoch - 1 - max(errors.index(best), risen)  # a run that is continued waits anew
+        waited = self.epoch - 1 - max(errors.index(best), risen)  # the rate rises when a finished run is continued
         return best < 0.9 * chance_error(self.data.valid) and waited >= self.recipe.patience
 
     def _copy(self) -> Model:
