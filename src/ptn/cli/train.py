@@ -51,7 +51,7 @@ def train(
     ] = None,
     image_size: Annotated[
         int | None,
-        typer.Option(min=16, help="With --folder: pixels per side; by default that of the images, at most 64."),
+        typer.Option(min=16, help="With --folder: pixels per side; by default that of the images, at most 128."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="With --folder: train for one minute, by default ptn_s.")

@@ -257,7 +257,7 @@ def origin_changes_px(model: nn.Module, images: Tensor) -> Tensor | None:
 
 def _predicted_origins(model: Any, images: Tensor) -> Tensor:
     with inferring(model):
-        origins = [model.transformer.locate(model.normalize(inputs)).origin for inputs in _batches(model, images)]
+        origins = [model.locate(inputs).origin for inputs in _batches(model, images)]
     return torch.cat(origins).cpu().double()
 
 

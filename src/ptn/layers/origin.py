@@ -23,13 +23,22 @@ HEATMAPS = (*CONV_HEATMAPS, "evidence")
 _ZERO_SHARE = 1e-6
 _ZERO_SUM = 1e-30
 
+CANDIDATES = 2
+"""Number of candidates for the origin of an `EvidencePredictor`."""
+
 
 class Location(NamedTuple):
-    """An origin (N, 2) in [-1, 1], the heatmap (N, h, w) whose centroid it is, and the logits of evidence."""
+    """An origin (N, 2) in [-1, 1] and the heatmap (N, h, w) that it was read from.
+
+    That of an `EvidencePredictor` has the logits of the evidence, (N, num_classes), and several candidates for the
+    origin, (N, K, 2), with the logarithms of their weights, (N, K). The first candidate is `origin`.
+    """
 
     origin: Tensor
     heatmap: Tensor | None
     evidence: Tensor | None = None
+    candidates: Tensor | None = None
+    log_weights: Tensor | None = None
 
 
 def activate_heatmap(heatmap: Tensor, activation: HeatmapActivation = "softplus") -> Tensor:
@@ -189,14 +198,43 @@ def default_predictor(
     return OriginPredictor(Blocks(*blocks), 20, heatmap=heatmap, origin_turns=origin_turns)
 
 
+def heatmap_peaks(heatmap: Tensor, count: int, radius: float = 2.0) -> tuple[Tensor, Tensor]:
+    """Returns the largest peaks of a positive heatmap: (N, h, w) -> positions (N, count, 2), sums (N, count).
+
+    A peak is the centroid of the positions within `radius` of the largest value, which the next peaks do not use.
+    """
+    height, width = heatmap.shape[-2:]
+    rows = torch.arange(height, dtype=heatmap.dtype, device=heatmap.device)
+    columns = torch.arange(width, dtype=heatmap.dtype, device=heatmap.device)
+    x, y = (2 * columns + 1) / width - 1, (2 * rows + 1) / height - 1
+    free = torch.ones_like(heatmap)
+    peaks, sums = [], []
+    for _ in range(count):
+        largest = (heatmap.detach() * free).flatten(1).argmax(dim=1)
+        row, column = largest.div(width, rounding_mode="floor"), largest % width
+        squared = (rows[:, None] - row[:, None, None]).square() + (columns - column[:, None, None]).square()
+        near = (squared <= radius**2).to(heatmap.dtype) * free
+        weights = heatmap * near
+        total = weights.sum(dim=(1, 2)).clamp(min=_ZERO_SUM)
+        moment = torch.stack(((weights.sum(dim=1) * x).sum(dim=1), (weights.sum(dim=2) * y).sum(dim=1)), dim=1)
+        peaks.append(moment / total[:, None])
+        sums.append(total)
+        free = free * (1 - near)
+    return torch.stack(peaks, dim=1), torch.stack(sums, dim=1)
+
+
 class EvidencePredictor(nn.Module):
     """Predicts the origin of each image as the place of the evidence for its class: (N, C, H, W) -> Location.
 
     A fully convolutional network predicts a map of evidence e_k(p) for each class k. The heatmap is the softmax
-    over positions p of τ·logsumexp_k e_k(p), with a learned τ, and the origin is its centroid. The logits of the
-    evidence are (logsumexp_p τ·e_k(p) - log P)/τ for P positions: between the mean (τ = 0) and the maximum. A
-    classification loss on them (the trainer adds one) teaches the predictor where objects are before the
-    classifier of polar images has learned anything.
+    over positions p of τ·logsumexp_k e_k(p), with a learned τ. Its largest peaks (`heatmap_peaks`) are candidates
+    for the origin. A `PolarNetwork` classifies the polar images around all of them: its logits are
+    logsumexp_c (logits of candidate c + β·log of its sum), with a learned β, so an object that is not at the
+    largest peak is still recognized.
+
+    The logits of the evidence are (logsumexp_p τ·e_k(p) - log P)/τ for P positions: between the mean (τ = 0) and
+    the maximum. A classification loss on them (the trainer adds one) teaches the predictor where objects are before
+    the classifier of polar images has learned anything.
 
     Args:
         in_chans: channels of the images.
@@ -216,6 +254,7 @@ class EvidencePredictor(nn.Module):
         self.head = nn.Conv2d(widths[-1], num_classes, 1)
         # Starting from 4, objects among clutter are found in half as many epochs as from 1 or with the maximum.
         self.log_sharpness = nn.Parameter(torch.tensor(4.0).log())
+        self.prior = nn.Parameter(torch.tensor(0.5))  # β
 
     def forward(self, x: Tensor) -> Location:
         evidence = self.head(self.body(x))
@@ -224,11 +263,15 @@ class EvidencePredictor(nn.Module):
         total = sharpness * evidence.logsumexp(dim=1)
         heatmap = total.flatten(1).softmax(dim=1).view_as(total)
         logits = (sharpness * evidence).flatten(2).logsumexp(dim=2) - math.log(total[0].numel())
-        return Location(centroid(heatmap), heatmap, logits / sharpness)
+        candidates, sums = heatmap_peaks(heatmap, CANDIDATES)
+        return Location(candidates[:, 0], heatmap, logits / sharpness, candidates, self.prior * sums.log())
 
 
 class OriginJitter(RandomLayer):
-    """Adds uniform noise of up to `amount_px` pixels along x and y to each origin, in training only."""
+    """Adds uniform noise of up to `amount_px` pixels along x and y to each origin, in training only.
+
+    All candidates for the origin of an image, (N, K, 2), move by the same vector.
+    """
 
     def __init__(self, amount_px: float) -> None:
         super().__init__(2)
@@ -242,4 +285,4 @@ class OriginJitter(RandomLayer):
         height, width = size
         x, y = (2 * self.uniform(origin.shape[0], origin.device) - 1).to(origin.dtype).unbind(dim=1)
         step = torch.stack((x * (2 * self.amount_px / width), y * (2 * self.amount_px / height)), dim=1)
-        return origin + step
+        return origin + (step if origin.dim() == 2 else step[:, None])

@@ -23,6 +23,7 @@ from ..layers import (
     Frame,
     Heatmap,
     HeatmapActivation,
+    Location,
     Origin,
     OriginPredictor,
     PolarTransformer,
@@ -30,6 +31,7 @@ from ..layers import (
     SpatialTransformer,
     default_predictor,
 )
+from ..layers.origin import centroid
 from .classifiers import Classifier, Stack, make_classifier
 
 ImageSize = tuple[int, int]
@@ -190,6 +192,10 @@ class PlainNetwork(Network):
         return self.normalize(images)
 
 
+ROTATED_SHARE = 0.2
+"""Share of a batch whose origins are compared with those of rotated images in training."""
+
+
 class PolarNetwork(Network):
     """A classifier of polar images: PTN, PCNN, and the cylindrical network for volumes.
 
@@ -201,6 +207,9 @@ class PolarNetwork(Network):
     normalize_first = False
 
     def classifier_input(self, images: Tensor, origin: Tensor | None = None) -> Tensor:
+        if origin is None and self._has_candidates:
+            assert isinstance(self.transformer, PolarTransformer)
+            origin = self.transformer.jitter(self.locate(images).origin, (images.shape[-2], images.shape[-1]))
         if self.normalize_first:
             return self.transformer(self.normalize(images), origin)
         guide = self.normalize(images) if origin is None else None
@@ -216,21 +225,60 @@ class PolarNetwork(Network):
     def forward(self, images: Tensor, origin: Tensor | None = None, *, with_evidence: bool = False) -> Any:
         """Logits (N, num_classes); `origin` (N, 2) replaces the predicted origin.
 
-        `with_evidence` returns a second tensor, the logits of the evidence, for the loss of an `EvidencePredictor`.
+        `with_evidence` returns two more tensors for the loss of an `EvidencePredictor`: the logits of the evidence,
+        and for a part of the images the squared distance between the centroid of the heatmap and that of the image
+        rotated by 180°, rotated back.
         """
         self.check(images)
-        if not with_evidence:
+        if origin is not None or not self._has_candidates:
             return self.classifier(self.classifier_input(images, origin))
-        location = self.transformer.locate(self.normalize(images))
+        normalized, count = self.normalize(images), len(images)
+        if not with_evidence:
+            return self._joint_logits(images, self.transformer.locate(normalized)).logsumexp(dim=1)
+        rotated = normalized[: math.ceil(count * ROTATED_SHARE)].rot90(2, (2, 3))
+        every = self.transformer.locate(torch.cat((normalized, rotated)))
+        parts: Any = [None if part is None else part[:count] for part in every]
+        location = Location(*parts)
+        logits = self._joint_logits(images, location).logsumexp(dim=1)
+        assert every.heatmap is not None
+        centers = centroid(every.heatmap)
+        change = (centers[: len(rotated)] + centers[count:]).square().sum(dim=1)
+        return logits, location.evidence, change
+
+    @property
+    def _has_candidates(self) -> bool:
+        return isinstance(getattr(self.transformer, "predictor", None), EvidencePredictor)
+
+    def _joint_logits(self, images: Tensor, location: Location) -> Tensor:
+        """Logits (N, K, num_classes) around each candidate for the origin, plus the logarithm of its weight."""
         assert isinstance(self.transformer, PolarTransformer)
-        origin = self.transformer.jitter(location.origin, (images.shape[-2], images.shape[-1]))
-        return self.classifier(self.classifier_input(images, origin)), location.evidence
+        assert location.candidates is not None
+        assert location.log_weights is not None
+        count = location.candidates.shape[1]
+        origins = self.transformer.jitter(location.candidates, (images.shape[-2], images.shape[-1]))
+        copies = images[:, None].expand(-1, count, -1, -1, -1).flatten(0, 1)
+        logits = self.classifier(self.classifier_input(copies, origins.flatten(0, 1)))
+        return logits.unflatten(0, (-1, count)) + location.log_weights[..., None]
+
+    def locate(self, images: Tensor) -> Location:
+        """The origin and its heatmap; of several candidates, the one with the largest logits."""
+        return self._locate(images)[0]
+
+    def _locate(self, images: Tensor) -> tuple[Location, Tensor | None]:
+        """The location, and the logits if they are those of several candidates."""
+        location = self.transformer.locate(self.normalize(images))
+        if location.candidates is None:
+            return location, None
+        logits = self._joint_logits(images, location)
+        best = logits.logsumexp(dim=2).argmax(dim=1)
+        origin = location.candidates.gather(1, best[:, None, None].expand(-1, 1, 2))[:, 0]
+        return location._replace(origin=origin), logits.logsumexp(dim=1)
 
     def trace(self, images: Tensor) -> Explanation:
-        location = self.transformer.locate(self.normalize(images))
+        location, joint = self._locate(images)
         features, logits = self.read(self.classifier_input(images, location.origin))
         polar = self.transformer.sample(images, location.origin)[:, : self.input_shape[0]]
-        return Explanation(logits, features, location.origin, location.heatmap, polar)
+        return Explanation(logits if joint is None else joint, features, location.origin, location.heatmap, polar)
 
 
 class SpatialNetwork(Network):

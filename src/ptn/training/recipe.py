@@ -198,6 +198,8 @@ STEPS = 3000
 """Approximate number of optimization steps of a default recipe for data sets."""
 IMAGES_SEEN = 100_000
 """Number of training images, with repetitions, that a recipe for a folder has in addition to ten epochs."""
+MAX_SIDE = 128
+"""Largest default image size for folders, in pixels."""
 FOLDER_LR = 0.003
 """Learning rate for folders. At 0.01, learning the evidence among clutter takes more than twice the epochs."""
 
@@ -215,7 +217,7 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
     Args:
         model: a name of the zoo or a timm backbone, "timm:resnet18"; by default "ptn_b", and "ptn_s" for fewer than
             200 training images.
-        image_size: by default the median of the shorter sides of the images, but at most 64 and at least 28 pixels.
+        image_size: by default the median of the shorter sides of the images, from 28 to 128 pixels.
     """
     listing = list_images(Path(root))
     files = [path for paths in listing["train"].values() for path in paths]
@@ -224,7 +226,7 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
         model = "ptn_b" if count >= 200 else "ptn_s"
     _check_model(model, voxels=False, data="a folder of images")
     if image_size is None:
-        image_size = min(64, max(28, 4 * round(median_side(files) / 4)))
+        image_size = min(MAX_SIDE, max(28, 4 * round(median_side(files) / 4)))
     letters = (
         "_" if letter == "\\" or not letter.isprintable() else letter for letter in Path(root).resolve().name
     )
@@ -253,10 +255,11 @@ def folder_recipe(root: Path | str, *, model: str | None = None, image_size: int
 
 def explain_choices(recipe: Recipe) -> dict[str, str]:
     """Returns the choices of `folder_recipe` with their reasons, by the option or setting that changes them."""
+    size = recipe.data.options["image_size"]
     few = "fewer than 200" if recipe.model.name == "ptn_s" else "200 or more"
     return {
         "model": f"{recipe.model.name} for {few} training images",
-        "image_size": f"{recipe.data.options['image_size']} pixels, the median of the shorter sides (28 to 64)",
+        "image_size": f"{size} pixels, the median of the shorter sides (28 to {MAX_SIDE})",
         "batch": f"batches of {recipe.batch}, an eighth of the images (at most 50)",
         "epochs": f"at most {recipe.epochs} epochs, 10 + {IMAGES_SEEN:,} / number of images (at most 300)",
     }

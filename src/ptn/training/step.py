@@ -261,17 +261,21 @@ def classify(
 ) -> tuple[Any, Tensor]:
     """Returns the loss on an augmented batch and the number of wrong predictions.
 
-    With an `EvidencePredictor`, the evidence loss has the weight `EVIDENCE_SHARE`, the other loss the rest.
+    With an `EvidencePredictor`, the evidence loss has the weight `EVIDENCE_SHARE`, the other loss the rest; and the
+    distances between the origins of images and of their rotated copies are added.
     """
     if noise is not None:
         images = augment(images, noise, recipe.augment)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-        outputs = network(images, with_evidence=True) if has_evidence else (network(images),)
-    loss, *evidence = (
-        F.cross_entropy(part.float(), labels, label_smoothing=recipe.label_smoothing) for part in outputs
-    )
-    if evidence:
-        loss = loss.lerp(evidence[0], EVIDENCE_SHARE)
+        outputs: Any = network(images, with_evidence=True) if has_evidence else (network(images),)
+
+    def cross_entropy(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits.float(), labels, label_smoothing=recipe.label_smoothing)
+
+    loss = cross_entropy(outputs[0])
+    if has_evidence:
+        _, evidence, changes = outputs
+        loss = loss.lerp(cross_entropy(evidence), EVIDENCE_SHARE) + changes.mean()
     return loss, (outputs[0].argmax(dim=1) != labels).sum()
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from ptn import InputError, OriginPredictor, heatmap_centroid
 from ptn.layers import ConvBlock, EvidencePredictor, OriginJitter, default_predictor, normalize_heatmap
+from ptn.layers.origin import heatmap_peaks
 
 ACTIVATIONS = ["softplus", "linear"]
 
@@ -152,18 +153,32 @@ def evidence_predictor() -> EvidencePredictor:
 def test_the_origin_is_where_the_evidence_is():
     images = torch.zeros(1, 1, 16, 16, dtype=torch.float64)
     images[..., 0:4, 8:12] = 1
-    origin, heatmap, logits = evidence_predictor()(images)
+    origin, heatmap, logits, candidates, log_weights = evidence_predictor()(images)
     assert torch.allclose(origin, torch.tensor([[0.25, -0.75]], dtype=torch.float64), atol=1e-6)
+    assert torch.equal(candidates[:, 0], origin)
+    assert log_weights[0, 0].item() == pytest.approx(0, abs=1e-6)
     assert heatmap.sum().item() == pytest.approx(1)
     # (logsumexp(τ·40, 0, …) - log 16) / τ for τ = 4, and 0 for the map of zeros
     assert logits[0].tolist() == pytest.approx([40 - math.log(16) / 4, 0])
+
+
+def test_peaks_are_centroids_around_the_largest_values():
+    heatmap = torch.full((1, 8, 12), 1e-6, dtype=torch.float64)
+    heatmap[0, 2, 3], heatmap[0, 2, 4], heatmap[0, 6, 10] = 0.4, 0.2, 0.3
+    peaks, sums = heatmap_peaks(heatmap, 3)
+    pixels = (peaks[0] + 1) / 2 * torch.tensor([12, 8]) - 0.5
+    assert torch.allclose(pixels[:2], torch.tensor([[3 + 1 / 3, 2], [10, 6]], dtype=torch.float64), atol=1e-3)
+    assert sums[0].tolist() == pytest.approx([0.6, 0.3, 0], abs=1e-4)
+    heatmap = torch.rand(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda weights: heatmap_peaks(weights, 2), heatmap)
 
 
 def test_evidence_has_gradients_and_needs_classes():
     predictor = EvidencePredictor(1, 3, (20, 20)).double()
     images = torch.rand(2, 1, 20, 20, dtype=torch.float64)
     location = predictor(images)
-    (location.origin.sum() + location.evidence.square().sum()).backward()
+    sums = [part.square().sum() for part in (location.candidates, location.log_weights, location.evidence)]
+    sum(sums).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in predictor.parameters())
     with pytest.raises(InputError, match="num_classes"):
         default_predictor(1, (20, 20), heatmap="evidence")

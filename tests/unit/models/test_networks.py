@@ -7,7 +7,7 @@ from torch import nn
 
 import ptn
 from ptn.geometry import disc_frame
-from ptn.layers import ConvBlock
+from ptn.layers import ConvBlock, Location
 from ptn.models.classifiers import RowHead
 
 
@@ -227,3 +227,35 @@ def test_with_a_frame_quarter_turns_leave_the_logits():
     model.double().eval()
     images = torch.rand(3, 1, 20, 20, dtype=torch.float64)
     assert torch.allclose(model(images.rot90(1, (2, 3))), model(images), atol=1e-9)
+
+
+def evidence_network():
+    torch.manual_seed(0)
+    return ptn.create_model("ptn_s", num_classes=3, image_size=32, heatmap="evidence").eval()
+
+
+def test_the_logits_are_those_of_all_candidates_for_the_origin():
+    model, images = evidence_network(), torch.rand(4, 1, 32, 32)
+    location = model.transformer.locate(model.normalize(images))
+    around = [model(images, origin=candidate) for candidate in location.candidates.unbind(dim=1)]
+    joint = torch.stack(around, dim=1) + location.log_weights[..., None]
+    assert torch.allclose(model(images), joint.logsumexp(dim=1), atol=1e-5)
+    best = joint.logsumexp(dim=2).argmax(dim=1)
+    out = model.explain(images)
+    assert torch.equal(out.origins, location.candidates[torch.arange(4), best])
+    assert torch.allclose(out.logits, model(images), atol=1e-5)
+    assert torch.allclose(out.feature_maps, model.forward_features(images), atol=1e-5)
+
+
+def test_an_object_that_is_not_at_the_largest_peak_is_recognized():
+    model, images = evidence_network(), torch.zeros(1, 1, 32, 32)
+    images[..., 4:12, 20:28] = 1
+    with torch.no_grad():  # logits that depend on the brightness around the origin only
+        model.transformer.predictor.prior.fill_(0.1)
+        bright, dark = torch.tensor([[0.5, -0.5]]), torch.tensor([[-0.5, 0.5]])
+        model.classifier.forward = lambda polar: polar.mean(dim=(1, 2, 3))[:, None] * torch.tensor([9.0, 0, 0])
+        weights = torch.tensor([[0.4, 0.6]]).log() * 0.1
+        candidates = torch.stack((bright, dark), dim=1)
+        model.transformer.locate = lambda images: Location(dark, None, None, candidates, weights)
+        assert torch.equal(model.locate(images).origin, bright)
+        assert model(images).argmax().item() == 0

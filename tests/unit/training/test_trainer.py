@@ -12,6 +12,7 @@ from ptn import InputError, create_model
 from ptn.config import override
 from ptn.data import Dataset
 from ptn.files import save_tensors
+from ptn.layers.origin import centroid
 from ptn.training import ModelSpec, Run, RunData, ScheduleSpec
 from ptn.training.fleet import train_fleet
 from ptn.training.step import EVIDENCE_SHARE, classify
@@ -235,10 +236,16 @@ def test_the_evidence_has_its_share_of_the_loss(recipe, digits):
     recipe = replace(recipe, model=ModelSpec("ptn_s", {"heatmap": "evidence"}), dropout=0.0)
     run = Run(recipe, digits, CPU)
     images, labels = digits.train.images[:8].float() / 255, digits.train.labels[:8]
-    parts = run.model.eval()(images, with_evidence=True)
+    *parts, changes = run.model.eval()(images, with_evidence=True)
     logits_loss, evidence_loss = (F.cross_entropy(part, labels, label_smoothing=0.1) for part in parts)
     loss, _ = classify(run.model, images, labels, None, recipe, has_evidence=True)
-    assert torch.allclose(loss, (1 - EVIDENCE_SHARE) * logits_loss + EVIDENCE_SHARE * evidence_loss)
-    assert torch.allclose(run.model(images), parts[0])
+    expected = (1 - EVIDENCE_SHARE) * logits_loss + EVIDENCE_SHARE * evidence_loss + changes.mean()
+    assert torch.allclose(loss, expected)
+    assert torch.allclose(run.model(images), parts[0], atol=1e-6)
+    origins = [
+        centroid(run.model.transformer.locate(run.model.normalize(x)).heatmap)[0]
+        for x in (images, images.rot90(2, (2, 3)))
+    ]
+    assert changes[0].item() == pytest.approx(sum(origins).square().sum().item(), abs=1e-6)
     deque(run.steps(), 0)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
