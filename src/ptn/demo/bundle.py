@@ -4,16 +4,14 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..files import atomic_path, write_text
-from ..layers import normalize_heatmap
 from ..models.export import onnx_program, sample_images, trace
-from .inspect import classify, shown_channels
+from .inspect import run_pair
 from .models import STATIC, Pair, encode_sheet, load_samples
 from .server import readme, sample_kinds, setup
 
@@ -21,31 +19,16 @@ RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-thre
 
 
 class PairGraph(nn.Module):
-    """Both networks of a pair: images (N, C, H, W) -> everything that the page shows, in the order of `outputs`."""
+    """`run_pair` as a module: images (N, C, H, W) -> the values, in the order of `outputs`."""
 
     def __init__(self, pair: Pair) -> None:
         super().__init__()
-        self.polar, self.plain = pair.polar, pair.plain
-        self.shown = list(shown_channels(pair.polar))
-        self.outputs = ["polar_probabilities", "origin", "polar_image"]
-        self.outputs += ["heatmap"] * (pair.transformer.predictor is not None)
-        self.outputs += ["features"] * bool(self.shown) + ["plain_probabilities"] * (pair.plain is not None)
+        self.pair, self.polar, self.plain = pair, pair.polar, pair.plain  # parameters must be those of submodules
+        with torch.no_grad():
+            self.outputs = list(run_pair(pair, torch.zeros(1, *pair.polar.input_shape)))
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        network = self.polar
-        location = network.transformer.locate(network.normalize(images))
-        polar_images = network.transformer.sample(images, location.origin)[:, : images.shape[1]]
-        features, logits = classify(network, network.classifier_input(images, location.origin))
-        shown = features[:, self.shown]
-        values: dict[str, Any] = {
-            "polar_probabilities": logits.softmax(dim=1),
-            "origin": location.origin,
-            "polar_image": polar_images,
-            "heatmap": None if location.heatmap is None else normalize_heatmap(location.heatmap),
-            "features": shown / shown.amax(dim=(2, 3), keepdim=True).clamp(min=1e-6) if self.shown else None,
-            "plain_probabilities": None if self.plain is None else self.plain(images).softmax(dim=1),
-        }
-        return tuple(values[name] for name in self.outputs)
+        return tuple(run_pair(self.pair, images).values())
 
 
 def write_page(pairs: Sequence[Pair], folder: Path, runtime: Path, *, documentation: str | None = None) -> None:

@@ -61,25 +61,41 @@ def inspect_image(
     is combined with the image by the maximum.
     """
     canvas = place(image[None], pose, pair.size, pair.channels, clutter)
-    network, transformer = pair.polar, pair.transformer
-    location = transformer.locate(network.normalize(canvas))
-    polar_image = transformer.sample(canvas, location.origin)[:, : pair.channels]
-    features, logits = classify(network, network.classifier_input(canvas, location.origin))
-    shown = [features[0, channel] for channel in shown_channels(network)]
-    x, y = location.origin[0].tolist()
+    values = {name: value[0] for name, value in run_pair(pair, canvas).items()}
+    x, y = values["origin"].tolist()
     pin_x, pin_y = pose.compose(Similarity(shift_px=pin_px)).shift_px
     pin = 0.5 + float(pin_x) / pair.size[1], 0.5 + float(pin_y) / pair.size[0]
     return Inspection(
         image=canvas[0],
         origin=(x, y),
-        heatmap=None if location.heatmap is None else normalize_heatmap(location.heatmap)[0],
-        polar_image=polar_image[0],
-        features=[values / values.max().clamp(min=1e-6) for values in shown],
+        heatmap=values.get("heatmap"),
+        polar_image=values["polar_image"],
+        features=list(values.get("features", ())),
         pin=pin,
         polar_pin=_pin_in_polar(pair, pin, (x, y)),
-        polar_probabilities=logits[0].softmax(dim=0).tolist(),
-        plain_probabilities=None if pair.plain is None else pair.plain(canvas)[0].softmax(dim=0).tolist(),
+        polar_probabilities=values["polar_probabilities"].tolist(),
+        plain_probabilities=values["plain_probabilities"].tolist() if pair.plain is not None else None,
     )
+
+
+def run_pair(pair: Pair, images: Tensor) -> dict[str, Tensor]:
+    """Returns what the page shows of images (N, C, H, W), by name, without what the networks do not have."""
+    network, shown = pair.polar, list(shown_channels(pair.polar))
+    location = network.transformer.locate(network.normalize(images))
+    features, logits = classify(network, network.classifier_input(images, location.origin))
+    values = {
+        "polar_probabilities": logits.softmax(dim=1),
+        "origin": location.origin,
+        "polar_image": network.transformer.sample(images, location.origin)[:, : pair.channels],
+    }
+    if location.heatmap is not None:
+        values["heatmap"] = normalize_heatmap(location.heatmap)
+    if shown:
+        maps = features[:, shown]
+        values["features"] = maps / maps.amax(dim=(2, 3), keepdim=True).clamp(min=1e-6)
+    if pair.plain is not None:
+        values["plain_probabilities"] = pair.plain(images).softmax(dim=1)
+    return values
 
 
 @torch.inference_mode()
