@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -71,6 +71,15 @@ def markdown_text(text: str) -> str:
 def real_path(path: Path) -> str:
     """Returns the path without links; unlike `Path.resolve`, also for links in a loop."""
     return os.path.realpath(path)
+
+
+def check_targets(inputs: Iterable[Path], targets: Iterable[Path]) -> None:
+    """Raises `InputError` if one of the files to write is an input, or two of them are the same file."""
+    used = set(map(real_path, inputs))
+    for target in targets:
+        if real_path(target) in used:
+            raise InputError(f"{target} would replace an input or another result: choose another folder or name")
+        used.add(real_path(target))
 
 
 def make_folder(folder: Path) -> Path:

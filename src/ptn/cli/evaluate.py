@@ -173,12 +173,16 @@ def predict(
     """
     from ..device import choose_device
     from ..evaluation import Unreadable, predict_each
+    from ..files import check_targets
     from ..models import load_model
 
     place = choose_device(device)
     model = load_model(weights)
     files = _find_files(images, model)
-    targets = {} if overlay is None else _overlay_paths(files, overlay)
+    targets: dict[Path, Path] = {}
+    if overlay is not None:
+        targets = {path: overlay / inside / f"{path.stem}{_OVERLAY_SUFFIX}" for path, inside in files.items()}
+        check_targets(files, targets.values())
     rows: list[dict[str, Any]] = []
     with show_progress("predicting") if as_json else nullcontext() as report:
         for result in predict_each(model, list(files), top=top, device=place):
@@ -238,19 +242,6 @@ def _find_files(roots: list[Path], model: Any) -> dict[Path, Path]:
             raise InputError(f"{root} contains no {kind} ({', '.join(suffixes)})")
         folders |= {path: path.parent.relative_to(root) for path in readable}
     return folders
-
-
-def _overlay_paths(files: dict[Path, Path], folder: Path) -> dict[Path, Path]:
-    """Returns the path of each file's overlay; raises InputError if two coincide or one is an input."""
-    targets = {path: folder / inside / f"{path.stem}{_OVERLAY_SUFFIX}" for path, inside in files.items()}
-    from ..files import real_path
-
-    used = set(map(real_path, files))
-    for path, target in targets.items():
-        if real_path(target) in used:
-            raise InputError(f"the overlay of {path}, {target}, would replace an image or another overlay")
-        used.add(real_path(target))
-    return targets
 
 
 def audit(

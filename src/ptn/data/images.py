@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..config import build, check
 from ..errors import InputError, nothing_at
-from ..files import atomic_path, parse_json, real_path
+from ..files import atomic_path, check_targets, parse_json
 from ..geometry import (
     MAX_PIXELS,
     Mode,
@@ -227,9 +227,7 @@ def _by_channel(function: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
 
 def register_files(moving: Path, fixed: Path, overlay: Path, warped: Path | None = None) -> Registration:
     """Register two image files; write an overlay, `fixed` in green and `moving` in magenta, and `moving` warped."""
-    targets = [overlay] if warped is None else [overlay, warped]
-    if len({*map(real_path, (moving, fixed, *targets))}) < 2 + len(targets):
-        raise InputError("the images and the files to write must all be different files")
+    check_targets((moving, fixed), [overlay] if warped is None else [overlay, warped])
     picture, other = (read_image(path, _MAX_POLAR_PIXELS)[0] for path in (moving, fixed))
     other = _reduce_channels(other, 1)
     result = register(_reduce_channels(picture, 1)[None], other[None])
@@ -243,12 +241,7 @@ def register_files(moving: Path, fixed: Path, overlay: Path, warped: Path | None
 
 def _targets(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:
     targets = [folder / f"{path.stem.removesuffix(_POLAR_SUFFIX)}{suffix}" for path in paths]
-    inputs = set(map(real_path, paths))
-    for target in targets:
-        if real_path(target) in inputs:
-            raise InputError(f"{target} is one of the inputs: choose another output folder")
-        if targets.count(target) > 1:
-            raise InputError(f"two images would both become {target}: convert them separately")
+    check_targets(paths, targets)
     return targets
 
 

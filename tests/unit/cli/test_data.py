@@ -133,6 +133,6 @@ def test_register_prints_the_pose_and_writes_an_overlay(ptn_cli, folder, photogr
     assert (overlay[0] - overlay[1])[middle[1:]].abs().mean() < 0.03
     assert (warped - photographs[0])[middle].abs().mean() < 0.03
     same = ptn_cli("register", *files, "-o", folder / "a.png")
-    assert (same.code, "different files" in same.err) == (2, True)
+    assert (same.code, "would replace" in same.err) == (2, True)
     text = ptn_cli("register", *files, *options).out
     assert text.startswith("rotation 17.")
