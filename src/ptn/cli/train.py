@@ -244,7 +244,7 @@ def parse_seeds(text: str) -> list[int]:
 
 def quickstart(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for figures and weights.")] = Path("out"),
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs; by default 15.")] = None,
+    epochs: Annotated[int, typer.Option(help="Number of epochs.")] = 15,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and the order of the digits.")] = 0,
 ) -> None:
     """Train a polar and a plain network on rotated, scaled and shifted digits, and draw their accuracy.
@@ -254,20 +254,37 @@ def quickstart(
     optional_module("matplotlib", "ptn[figures]")
     import torch
 
-    from ..config import override
     from ..data import load_dataset
     from ..data.mnist import bundled_digits
     from ..figures import draw_log_polar
     from ..files import make_folder
+    from ..training import DataSpec, ModelSpec, Recipe, ScheduleSpec, Session, read_records
     from ..training.session import run_folder
 
-    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
-    recipes = [override(quickstart_recipe(model), changes) for model in NETWORKS]
+    recipes = [
+        Recipe(
+            name=f"quickstart/{model}",
+            data=DataSpec("quickstart"),
+            model=ModelSpec(model),
+            schedule=ScheduleSpec("cosine", warmup=0.1),
+            epochs=epochs,
+            batch=50,
+            label_smoothing=0.1,
+            seed=seed,
+        )
+        for model in NETWORKS
+    ]
     make_folder(output)
+    runs = output / "runs"
     test: Any = load_dataset("quickstart", "test")
     print("Handwritten digits at any angle, scaled by 0.6 to 1.2, anywhere on 42 × 42 pixels.")
     torch.set_num_threads(1)  # more are slower for networks this small where the cores are busy
-    finished = _train(recipes, output / "runs")
+    outcome = Session(folder=runs, fresh=True).train(recipes)
+    if outcome.reason is not None:
+        raise typer.Abort
+    if outcome.failed:
+        raise typer.Exit(1)
+    finished = [(run, read_records(run_folder(run.recipe, runs) / "result.jsonl")[0]) for run in outcome.done]
     _print_errors(finished)
     networks = [
         (NETWORKS[record.model][0], record.test_error or 0.0, run.finished_model())
@@ -276,40 +293,13 @@ def quickstart(
     draw_networks(networks, test, output / "quickstart.png")
     images, labels, _ = bundled_digits()
     draw_log_polar(images[labels == 3][0].float() / 255, output / "logpolar.png")
-    weights = run_folder(recipes[-1], output / "runs") / "weights.safetensors"
+    weights = run_folder(recipes[-1], runs) / "weights.safetensors"
     show(f"Figures: {output / 'quickstart.png'}, {output / 'logpolar.png'}")
     print("Next:")
     print(f"  ptn evaluate {shlex.quote(str(weights))} --per-class")
     print("  ptn train --folder PHOTOS          (one folder of images per class)")
     print("  ptn polar photo.jpg -o out")
     print("  ptn models")
-
-
-def quickstart_recipe(model: str) -> "Recipe":
-    """Returns the recipe of a small network on the quickstart digits, for minutes on a CPU."""
-    from ..training import DataSpec, ModelSpec, Recipe, ScheduleSpec
-
-    return Recipe(
-        name=f"quickstart/{model}",
-        data=DataSpec("quickstart"),
-        model=ModelSpec(model),
-        schedule=ScheduleSpec("cosine", warmup=0.1),
-        epochs=15,
-        batch=50,
-        label_smoothing=0.1,
-    )
-
-
-def _train(recipes: "list[Recipe]", folder: Path) -> "list[tuple[Run, Record]]":
-    from ..training import Session, read_records
-    from ..training.session import run_folder
-
-    outcome = Session(folder=folder, fresh=True).train(recipes)
-    if outcome.reason is not None:
-        raise typer.Abort
-    if outcome.failed:
-        raise typer.Exit(1)
-    return [(run, read_records(run_folder(run.recipe, folder) / "result.jsonl")[0]) for run in outcome.done]
 
 
 def _print_errors(finished: "list[tuple[Run, Record]]") -> None:

@@ -143,10 +143,10 @@ def evaluate(model_or_scores: nn.Module | Tensor, dataset: Dataset | VoxelDatase
         raise InputError(
             f"evaluate takes a data set, as of load_dataset or load_folder; got {type(dataset).__name__}"
         )
-    if not isinstance(model_or_scores, nn.Module | Tensor):
-        raise InputError(f"evaluate takes a network or a tensor of scores; got {model_or_scores!r}: use load_model")
     if isinstance(model_or_scores, nn.Module):
         results = scores(model_or_scores, dataset, **options)
+    elif not isinstance(model_or_scores, Tensor):
+        raise InputError(f"evaluate takes a network or a tensor of scores; got {model_or_scores!r}: use load_model")
     elif options:
         raise InputError(f"{', '.join(options)}: only used with a model, not with probabilities")
     else:
