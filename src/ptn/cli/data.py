@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ..errors import InputError
+from ..files import atomic_path
 from .options import JsonOption, load_split, print_json, print_table, show
 
 if TYPE_CHECKING:
@@ -111,7 +112,6 @@ def show_set(
     """Write a contact sheet: 48 samples with their labels and, where known, their true centers."""
     from ..data.catalog import dataset_info
     from ..data.images import contact_sheet
-    from ..files import atomic_path
 
     dataset_info(name)
     sheet = contact_sheet(load_split(name, split))

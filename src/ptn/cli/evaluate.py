@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, optional_module
+from ..files import atomic_path, check_targets, make_folder
 from .options import (
     BatchOption,
     DatasetOption,
@@ -173,7 +174,6 @@ def predict(
     """
     from ..device import choose_device
     from ..evaluation import Unreadable, predict_each
-    from ..files import check_targets
     from ..models import load_model
 
     place = choose_device(device)
@@ -202,7 +202,6 @@ def predict(
 def _predicted(prediction: "Prediction", targets: dict[Path, Path], as_json: bool) -> dict[str, Any]:
     """Writes the overlay and prints the line of a prediction; returns its JSON object."""
     from ..figures import overlay
-    from ..files import atomic_path
 
     assert prediction.path is not None
     target = targets.get(prediction.path)
@@ -269,7 +268,6 @@ def audit(
     from .. import evaluation
     from ..device import choose_device
     from ..evaluation.audit import audit_summary, describe_audit
-    from ..files import make_folder
     from ..models import load_model
 
     place = choose_device(device)

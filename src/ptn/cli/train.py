@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..config import override, parse_setting
 from ..errors import InputError, optional_module
+from ..files import make_folder, real_path
 from .options import DeviceOption, print_table, show
 
 if TYPE_CHECKING:
@@ -76,7 +78,6 @@ def train(
     From the first epoch on, the weights with the smallest validation error are saved. With --folder, a report with
     training curves, mistakes and robustness is written at the end.
     """
-    from ..config import override
     from ..training import dataset_recipe, with_seeds
 
     if (folder is None) == (dataset is None):
@@ -115,9 +116,7 @@ def _train_folder(
     options: dict[str, Any],
 ) -> int:
     """Trains one network, or several for the same time; returns the exit code."""
-    from ..config import override
     from ..data.folder import split_folders
-    from ..files import real_path
     from ..training import Session, folder_recipe, read_records, with_seeds
     from ..training.progress import make_reporter
     from ..training.recipe import explain_choices
@@ -211,8 +210,6 @@ def run_session(
 
 def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     """Returns the settings of --set by dotted key."""
-    from ..config import parse_setting
-
     changes: dict[str, Any] = {}
     for key, value in map(parse_setting, texts or ()):
         if key in changes:
@@ -257,7 +254,6 @@ def quickstart(
     from ..data import load_dataset
     from ..data.mnist import bundled_digits
     from ..figures import draw_log_polar
-    from ..files import make_folder
     from ..training import DataSpec, ModelSpec, Recipe, ScheduleSpec, Session, read_records
     from ..training.session import run_folder
 
