@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import PackageNotFoundError, metadata
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import torch
 import uvicorn
@@ -28,7 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import InputError
 from ..geometry import Similarity
-from .inspect import Predictions, count_correct, inspect_image, predict_ring
+from .inspect import count_correct, inspect_image, predict_ring
 from .models import STATIC, Pair, SampleKind, encode_sheet, load_samples
 
 MAX_SIDE = 512
@@ -122,42 +122,20 @@ class Query(Posed):
         return self.clutter.tensor()
 
 
-Body = TypeVar("Body", bound=Posed)
-
-
 def make_app(pairs: Sequence[Pair]) -> Starlette:
     """Returns the ASGI application for `pairs`."""
     by_key = {pair.key: pair for pair in pairs}
     # One thread per request: the networks are too small to gain from more.
     pool = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1), initializer=partial(torch.set_num_threads, 1))
 
-    async def read(request: Request, kind: type[Body]) -> tuple[Pair, Body]:
+    async def call(request: Request, kind: type[Posed], function: Callable[..., dict[str, Any]]) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException(415, "the body must be application/json")
         body = kind.model_validate_json(await _read_body(request))
         if body.model not in by_key:
             raise HTTPException(404, "there is no such model: reload the page")
-        return by_key[body.model], body
-
-    async def reply(function: Callable[..., Any], *arguments: Any) -> Response:
-        result = await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+        result = await asyncio.get_running_loop().run_in_executor(pool, function, by_key[body.model], body)
         return Response(_to_json(result), media_type="application/json")
-
-    async def look(request: Request) -> Response:
-        pair, query = await read(request, Query)
-        arguments = (pair, query.image.tensor(), query.pose(), query.pin, query.clutter_for(pair))
-        return await reply(lambda *values: vars(inspect_image(*values)), *arguments)
-
-    async def ring(request: Request) -> Response:
-        pair, query = await read(request, Query)
-        arguments = (pair, query.image.tensor(), query.pose(), RING, query.clutter_for(pair))
-        return await reply(lambda *values: _as_lists(predict_ring(*values)), *arguments)
-
-    async def test(request: Request) -> Response:
-        pair, posed = await read(request, Posed)
-        if not has_samples(pair):
-            raise HTTPException(422, "there are no sample images of the classes of this network")
-        return await reply(count_correct, pair, load_samples(pair.samples), posed.pose())
 
     # Files are served from memory: no path from a request reaches the file system.
     contents = {f"/{path.name}": (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in STATIC.iterdir()}
@@ -170,11 +148,30 @@ def make_app(pairs: Sequence[Pair]) -> Starlette:
         Route(path, Response(content, media_type=media_type), methods=["GET"])
         for path, (content, media_type) in contents.items()
     ]
+    calls = [
+        Route(f"/{function.__name__}", partial(call, kind=kind, function=function), methods=["POST"])
+        for kind, function in ((Query, look), (Query, ring), (Posed, test))
+    ]
     return Starlette(
-        routes=[*static, *(Route(f"/{run.__name__}", run, methods=["POST"]) for run in (look, ring, test))],
+        routes=[*static, *calls],
         middleware=[Middleware(BaseHTTPMiddleware, _guard), Middleware(TrustedHostMiddleware, _HOSTS)],
         exception_handlers={HTTPException: _explain, ValidationError: _explain},
     )
+
+
+def look(pair: Pair, query: Query) -> dict[str, Any]:
+    return vars(inspect_image(pair, query.image.tensor(), query.pose(), query.pin, query.clutter_for(pair)))
+
+
+def ring(pair: Pair, query: Query) -> dict[str, Any]:
+    labels = predict_ring(pair, query.image.tensor(), query.pose(), RING, query.clutter_for(pair))._asdict()
+    return {name: None if values is None else values.tolist() for name, values in labels.items()}
+
+
+def test(pair: Pair, posed: Posed) -> dict[str, Any]:
+    if not has_samples(pair):
+        raise HTTPException(422, "there are no sample images of the classes of this network")
+    return count_correct(pair, load_samples(pair.samples), posed.pose())
 
 
 def serve(pairs: Sequence[Pair], *, port: int, on_ready: Callable[[str], None]) -> None:
@@ -291,10 +288,6 @@ def sample_kinds(pairs: Sequence[Pair]) -> list[SampleKind]:
 def has_samples(pair: Pair) -> bool:
     """True if the classes of the pair include all digits."""
     return set("0123456789") <= set(pair.classes)
-
-
-def _as_lists(predictions: Predictions) -> dict[str, list[int] | None]:
-    return {name: None if labels is None else labels.tolist() for name, labels in predictions._asdict().items()}
 
 
 def _to_json(value: dict[str, Any]) -> bytes:
