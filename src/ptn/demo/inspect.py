@@ -81,8 +81,10 @@ def inspect_image(
 def run_pair(pair: Pair, images: Tensor) -> dict[str, Tensor]:
     """Returns what the page shows of images (N, C, H, W), by name, without what the networks do not have."""
     network, shown = pair.polar, list(shown_channels(pair.polar))
-    location = network.transformer.locate(network.normalize(images))
+    location = network.locate(images)
     features, logits = classify(network, network.classifier_input(images, location.origin))
+    if location.candidates is not None:  # the logits of all candidates for the origin
+        logits = network(images)
     values = {
         "polar_probabilities": logits.softmax(dim=1),
         "origin": location.origin,

@@ -124,7 +124,7 @@ def polarize(
             convolution for it start at zero.
         origin: "learned" with the origin predictor of the paper, or the "center" of the image.
         heatmap: "softplus", "linear" or, for objects among clutter, "evidence", for which the backbone must have
-            an attribute `num_classes`.
+            an attribute `num_classes`. It classifies two polar images per image (see `EvidencePredictor`).
         origin_jitter_px: By default 2 for a learned origin.
         layout: Result of an earlier call for the same architecture and image size, which skips the check.
     """
