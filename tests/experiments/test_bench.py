@@ -165,18 +165,3 @@ def test_rows_as_json_and_reports_as_files(experiments, monkeypatch, tmp_path):
     outcome = experiments("bench", "--page", tmp_path / "page.md", "-o", tmp_path)
     assert outcome.code == 0
     assert "**2.5**" in (tmp_path / "page.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["samplin"], "sampling"),
-        (["sampling", "--page", "x.md"], "--page"),
-        (["--page", "x.md", "-o", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(experiments, arguments, word):
-    outcome = experiments("bench", *arguments)
-    assert outcome.code == 2
-    assert word in outcome.err
-    assert outcome.err.count("\n") == 1

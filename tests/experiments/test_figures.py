@@ -211,13 +211,3 @@ def test_figures_by_name(experiments, tmp_path, monkeypatch, names):
     assert (outcome.code, outcome.out.split()) == (0, [str(path) for path in paths])
     for path in paths:
         check_picture(path)
-
-
-@pytest.mark.parametrize(("name", "word"), [("azimut", "azimuth"), ("cylinder", "modelnet40")])
-def test_bad_input_is_one_line(experiments, tmp_path, monkeypatch, name, word):
-    monkeypatch.setenv("PTN_DATA", str(tmp_path))
-    monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
-    outcome = experiments("figures", name, "-o", tmp_path / "out")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert word in outcome.err
-    assert outcome.err.count("\n") == 1

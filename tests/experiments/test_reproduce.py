@@ -92,19 +92,3 @@ def test_an_ensemble_averages_the_scores_of_its_members(experiments, tiny, tmp_p
     models = [load_model(path) for path in sorted((tmp_path / "runs").rglob("weights.safetensors"))]
     mean = sum(scores(model, test, rotations=8) for model in models) / 2
     assert ensemble.test_error == pytest.approx(evaluate(mean, test).error)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["rotmist"], "did you mean 'rotmnist'"),
-        (["rotmnist", "svhn"], "one by one"),
-        (["rotmnist", "--forms", "modren"], "did you mean 'modern'"),
-        (["rotmnist", "--recipes", "rotmnist/ptn_x*"], "recipe"),
-        (["rotmnist", "--seeds", "x"], "--seeds"),
-    ],
-)
-def test_invalid_arguments_are_errors_of_one_line(experiments, arguments, word):
-    outcome = experiments("reproduce", *arguments)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert word in outcome.err
