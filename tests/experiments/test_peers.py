@@ -15,7 +15,7 @@ from ptn import InputError
 from ptn.config import override
 from ptn.data import Dataset
 from ptn.layers import random_layers
-from ptn.training import EvaluationSpec, Run, RunData, read_records, session
+from ptn.training import EvaluationSpec, read_records, session
 
 CPU = torch.device("cpu")
 
@@ -137,24 +137,6 @@ def test_the_missing_seeds_of_a_peer_are_reproduced(experiments, few_digits, tmp
     assert [(record.id, record.seed) for record in records] == [
         (id, seed) for seed in (0, 1) for id in ("peers.p4cnn", "time.p4cnn.1")
     ]
-
-
-def test_a_stopped_peer_continues_bit_identically(few_digits, rotated_digits, tmp_path):
-    recipe = replace(find_recipe("rotmnist/z2cnn/paper"), epochs=2, batch=8, precision="fp32")
-    network = build_network(recipe, rotated_digits)
-    runs = [Run(recipe, RunData(rotated_digits), CPU, tmp_path, network=network) for _ in range(2)]
-    whole = list(runs[0].steps())
-    weights = runs[0].finished_model().state_dict()
-    half = Run(recipe, RunData(rotated_digits), CPU, tmp_path / "half", network=network)
-    steps = half.steps()
-    for _ in range(len(whole) // 2):
-        next(steps)
-    half.save()
-    resumed = Run(recipe, RunData(rotated_digits), CPU, tmp_path / "half", network=network)
-    assert resumed.resume()
-    list(resumed.steps())
-    for key, value in resumed.finished_model().state_dict().items():
-        assert torch.equal(value, weights[key]), key
 
 
 def test_an_unknown_option_of_a_peer_is_named(rotated_digits):
