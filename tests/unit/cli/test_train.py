@@ -208,17 +208,6 @@ def test_a_quick_run_continues_without_a_limit_but_not_the_reverse(first, ptn_cl
     assert resumed.code == (0 if first == "quick" else 2), resumed.err
 
 
-def test_a_report_that_was_missing_leaves_the_record_as_it_is(ptn_cli, pictures, tmp_path):
-    arguments = small(pictures, tmp_path / "runs", 1)
-    assert ptn_cli(*arguments).code == 0
-    report = weights_in(tmp_path / "runs").with_name("report.html")
-    result = report.with_name("result.jsonl").read_bytes()
-    report.unlink()
-    assert ptn_cli(*arguments, "--resume").code == 0
-    assert report.exists()
-    assert report.with_name("result.jsonl").read_bytes() == result
-
-
 def test_the_time_budget_is_that_of_all_models_together(ptn_cli, pictures, tmp_path, monkeypatch):
     budgets = []
     monkeypatch.setattr(
