@@ -126,9 +126,9 @@ def draw_orbit(digit: Tensor, path: Path) -> None:
     from matplotlib.figure import Figure
 
     response = respond_to_orbit(digit, random_filter(0))
-    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+    figure: Any = Figure(figsize=(9.6, 4.4), layout="constrained")
     names = ("image", "rotated 90°")
-    axes: Any = figure.subplot_mosaic(
+    axes = figure.subplot_mosaic(
         [[".", *range(_SHOWN)], *([name, *["curves"] * _SHOWN] for name in names)],
         width_ratios=(1.6, *[1] * _SHOWN),
         height_ratios=(1, 1.35, 1.35),
