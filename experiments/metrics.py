@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -25,10 +25,10 @@ ANGLE_STRIDE = 10
 """Accuracy by angle on SVHN is measured on every tenth test digit."""
 AVERAGED_ROTATIONS = 5
 """Rotations of TTA for networks trained upright: steps of 72°, as strided networks repeat after 45° or 90°."""
-POSE_CURVES: dict[str, Sequence[float]] = {
-    "angle_deg": range(0, 360, 15),
-    "shift_px": range(9),
-    "scale": [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6],
+POSE_CURVES: dict[str, tuple[Sequence[float], Callable[[float], Similarity]]] = {
+    "angle_deg": (range(0, 360, 15), lambda degrees: Similarity(math.radians(degrees))),
+    "shift_px": (range(9), lambda pixels: Similarity(shift_px=(pixels, -pixels))),
+    "scale": ([tenths / 10 for tenths in range(5, 17)], lambda scale: Similarity(scale=scale)),
 }
 """Changes of pose, one at a time, for which every fifth upright test digit is evaluated."""
 
@@ -99,18 +99,11 @@ def _by_pose(model: Model, recipe: Recipe) -> dict[str, Any]:
 def _pose_curves(model: Model, recipe: Recipe, upright: Dataset) -> dict[str, Any]:
     """Returns the amounts of `POSE_CURVES`, and the accuracies as "angle_accuracy" and so on."""
     curves: dict[str, Any] = {}
-    for name, amounts in POSE_CURVES.items():
-        poses = [_pose(name, amount) for amount in amounts]
-        results = [evaluate(Posed(model, pose), upright, precision=recipe.precision) for pose in poses]
-        accuracies = [result.accuracy for result in results]
+    for name, (amounts, pose) in POSE_CURVES.items():
+        posed = [Posed(model, pose(amount)) for amount in amounts]
+        accuracies = [evaluate(each, upright, precision=recipe.precision).accuracy for each in posed]
         curves |= {name: list(amounts), f"{name.partition('_')[0]}_accuracy": _rounded(accuracies, 2)}
     return curves
-
-
-def _pose(name: str, amount: float) -> Similarity:
-    if name == "angle_deg":
-        return Similarity(math.radians(amount))
-    return Similarity(scale=amount) if name == "scale" else Similarity(shift_px=(amount, -amount))
 
 
 def _step_memory_gb(model: Model, recipe: Recipe, test: Dataset) -> float:

@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ptn.errors import optional_module
 from ptn.geometry import Registration, Similarity, similarity_warp
 
 PHOTOGRAPHS = (
@@ -28,7 +28,7 @@ def make_pairs(count: int, size: int = 256, seed: int = 0) -> tuple[Tensor, Tens
     a standard deviation of 0.02.
     """
     generator = torch.Generator().manual_seed(seed)
-    pictures = [_photograph(name) for name in PHOTOGRAPHS]
+    pictures = [photograph(name).mean(dim=1, keepdim=True) for name in PHOTOGRAPHS]
     numbers = torch.rand(count, 4, generator=generator, dtype=torch.float64)
     rotation, scale = (2 * numbers[:, 0] - 1) * math.pi, MAX_SCALE ** (2 * numbers[:, 1] - 1)
     direction, distance = 2 * math.pi * numbers[:, 2], numbers[:, 3].sqrt() * size / 4
@@ -45,12 +45,11 @@ def make_pairs(count: int, size: int = 256, seed: int = 0) -> tuple[Tensor, Tens
     return torch.cat(views[0]), torch.cat(views[1]), Similarity(rotation, scale, shift)
 
 
-def _photograph(name: str) -> Tensor:
-    from skimage import data
-
-    loaded: Any = getattr(data, name)()
-    pixels = torch.from_numpy(np.asarray(loaded[0] if isinstance(loaded, tuple) else loaded)).float() / 255
-    return (pixels if pixels.dim() == 2 else pixels.mean(dim=2))[None, None]
+def photograph(name: str) -> Tensor:
+    """Returns a photograph that scikit-image includes, (1, 1, H, W) or (1, 3, H, W) in [0, 1]."""
+    loaded: Any = getattr(optional_module("skimage.data", "ptn[examples]"), name)()
+    pixels = torch.from_numpy(loaded[0] if isinstance(loaded, tuple) else loaded).float() / 255
+    return pixels[None, None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)[None]
 
 
 def _view(picture: Tensor, pose: Similarity, size: int) -> Tensor:

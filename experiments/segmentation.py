@@ -8,9 +8,12 @@ pixels away from it, and parts of its neighbours, which are background.
 import json
 import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,7 +27,7 @@ from ptn.data.store import reading
 from ptn.errors import InputError, optional_module
 from ptn.files import atomic_path, parse_json, write_text
 from ptn.geometry import Similarity, similarity_warp
-from ptn.models.segmenter import PolarSegmenter
+from ptn.models import PolarSegmenter, count_parameters
 from ptn.training.records import git_commit
 
 SIZE = 64
@@ -80,18 +83,13 @@ def convolutions(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Conv2d(width, 1, 1))
 
 
-def parameters(model: nn.Module) -> int:
-    """Returns the number of parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def make_model(kind: str) -> nn.Module:
     """Returns the polar network, or the plain one with at least as many parameters."""
     polar = PolarSegmenter(convolutions(16), image_size=SIZE, in_chans=1)
     if kind == "polar":
         return polar
     width = 16
-    while parameters(convolutions(width)) < parameters(polar):
+    while count_parameters(convolutions(width)) < count_parameters(polar):
         width += 1
     return convolutions(width)
 
@@ -161,24 +159,22 @@ class Results:
         check("rows", kinds, len(kinds) == 4, "of both networks, each trained on upright and on rotated coins")
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> tuple[Row, ...]:
     """Returns the checked rows of a file of results."""
     with reading(path):
         content = path.read_bytes()
-    return [asdict(row) for row in build(Results, parse_json(content, str(path)), str(path)).rows]
+    return build(Results, parse_json(content, str(path)), str(path)).rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """Returns the results as a table in Markdown: mean (lowest to highest) over the seeds."""
     lines = ["| trained on | network | parameters | upright | rotated |", "|---|---|---:|---:|---:|"]
     for trained in ("upright", "rotated"):
         for kind in ("polar", "plain"):
-            runs = [row for row in rows if (row["trained"], row["network"]) == (trained, kind)]
-            cells = [f"{trained} coins", kind, f"{runs[0]['parameters']:,}"]
-            for tested in ("upright", "rotated"):
-                values = [row[tested] for row in runs]
-                mean = sum(values) / len(values)
-                cells.append(f"{mean:.1f} ({min(values):.1f} to {max(values):.1f})")
+            runs = [row for row in rows if (row.trained, row.network) == (trained, kind)]
+            cells = [f"{trained} coins", kind, f"{runs[0].parameters:,}"]
+            for values in ([run.upright for run in runs], [run.rotated for run in runs]):
+                cells.append(f"{fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -202,21 +198,18 @@ def segmentation(
         print(page)
         return
     with atomic_path(output) as temporary:  # a file that cannot be written is an error before training
-        results = {"git": git_commit(), "steps": steps, "rows": train_all(seeds, steps)}
-        temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        results = Results(git=git_commit(), steps=steps, rows=tuple(train_all(seeds, steps)))
+        temporary.write_text(json.dumps(asdict(results), indent=1) + "\n", encoding="utf-8")
 
 
-def train_all(seeds: int, steps: int) -> list[dict[str, Any]]:
-    """Returns the result of each network, and prints each one when it is available."""
-    rows: list[dict[str, Any]] = []
-    for rotate in (False, True):
-        for kind in ("polar", "plain"):
-            for seed in range(seeds):
-                start = time.perf_counter()
-                model = train(kind, seed, rotate=rotate, steps=steps)
-                upright, rotated = test(model)
-                row: dict[str, Any] = {"network": kind, "trained": "rotated" if rotate else "upright", "seed": seed}
-                row |= {"upright": round(upright, 2), "rotated": round(rotated, 2), "parameters": parameters(model)}
-                rows.append(row | {"seconds": round(time.perf_counter() - start, 1)})
-                print(rows[-1], flush=True)
-    return rows
+def train_all(seeds: int, steps: int) -> Iterator[Row]:
+    """Yields the result of each network, and prints it when it is available."""
+    for rotate, kind, seed in product((False, True), ("polar", "plain"), range(seeds)):
+        start = time.perf_counter()
+        model = train(kind, seed, rotate=rotate, steps=steps)
+        upright, rotated = test(model)
+        row: dict[str, Any] = {"network": kind, "trained": "rotated" if rotate else "upright", "seed": seed}
+        row |= {"upright": round(upright, 2), "rotated": round(rotated, 2), "parameters": count_parameters(model)}
+        row["seconds"] = round(time.perf_counter() - start, 1)
+        print(row, flush=True)
+        yield build(Row, row)

@@ -92,6 +92,19 @@ def real_data() -> Path:
     return Path(folder)
 
 
+def write_pictures(root: Path, classes: tuple[str, ...] = ("ant", "bee"), count: int = 12) -> Path:
+    """Random images in one folder for each class."""
+    from PIL import Image  # not required by the GPU tests
+
+    rng = np.random.default_rng(0)
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = rng.integers(0, 255, (16, 16), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{index:02}.png")
+    return root
+
+
 @pytest.fixture(scope="session")
 def photographs() -> Tensor:
     """Photographs included in matplotlib, floats in [0, 1]: (2, 3, 120, 160)."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,11 +77,6 @@ def _cylinder(path: Path) -> None:
     cylinder.draw(shapes, path)
 
 
-def _azimuth(path: Path) -> None:
-    labels = ("test shapes rotated about z by", "instance accuracy (%)")
-    curves.draw(curves.AZIMUTH_PANELS, "azimuth", path, labels)
-
-
 def _pair() -> Pair:
     """Returns the released networks that were trained on upright digits."""
     return next(pair for pair in find_pairs() if pair.key == "ptn_b.mnist-anywhere")
@@ -100,10 +96,6 @@ def _rotsvhn(path: Path) -> None:
     svhn.draw_rotsvhn(_load("svhn", "test"), rotated, wide, shrunk, path)
 
 
-def _angles(path: Path) -> None:
-    curves.draw(curves.ANGLE_PANELS, "angle", path, ("test digits rotated by", "accuracy (%)"))
-
-
 def _origins(path: Path) -> None:
     model = _network("ptn_resnet32.rotsvhn")
     name = model.metadata["dataset"]
@@ -118,25 +110,28 @@ def _quickstart(path: Path) -> None:
     draw_networks([(_title(model), evaluate(model, test).error, model) for model in networks], test, path)
 
 
-# The format and the function of each figure.
-FIGURES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "logpolar": ("webp", lambda path: draw_log_polar(_digit(3), path)),
-    "quickstart": ("webp", _quickstart),
-    "hero": ("webp", lambda path: hero.draw(_pair(), load_samples("digits").images[0] / 255, path)),
-    "upright": ("webp", _upright),
-    "orbit": ("webp", lambda path: responses.draw_orbit(_digit(4), path)),
-    "responses": ("webp", lambda path: responses.draw_maps(_digit(4), path)),
-    "architecture": ("webp", _architecture),
-    "sim2mnist": ("webp", _sim2mnist),
-    "cylinder": ("webp", _cylinder),
-    "azimuth": ("webp", _azimuth),
-    "rotsvhn": ("webp", _rotsvhn),
-    "angles": ("webp", _angles),
-    "origins": ("webp", _origins),
-    "time": ("webp", curves.draw_time),
-    "grids": ("webp", unwrapping.draw_grids),
-    "registration": ("webp", unwrapping.draw_registration),
-    "segmentation": ("webp", unwrapping.draw_segmentation),
+_AZIMUTH_LABELS = ("test shapes rotated about z by", "instance accuracy (%)")
+_ANGLE_LABELS = ("test digits rotated by", "accuracy (%)")
+
+# The function that draws each figure.
+FIGURES: dict[str, Callable[[Path], None]] = {
+    "logpolar": lambda path: draw_log_polar(_digit(3), path),
+    "quickstart": _quickstart,
+    "hero": lambda path: hero.draw(_pair(), load_samples("digits").images[0] / 255, path),
+    "upright": _upright,
+    "orbit": lambda path: responses.draw_orbit(_digit(4), path),
+    "responses": lambda path: responses.draw_maps(_digit(4), path),
+    "architecture": _architecture,
+    "sim2mnist": _sim2mnist,
+    "cylinder": _cylinder,
+    "azimuth": partial(curves.draw, curves.AZIMUTH_PANELS, "azimuth", labels=_AZIMUTH_LABELS),
+    "rotsvhn": _rotsvhn,
+    "angles": partial(curves.draw, curves.ANGLE_PANELS, "angle", labels=_ANGLE_LABELS),
+    "origins": _origins,
+    "time": curves.draw_time,
+    "grids": unwrapping.draw_grids,
+    "registration": unwrapping.draw_registration,
+    "segmentation": unwrapping.draw_segmentation,
 }
 
 
@@ -154,12 +149,11 @@ def figures(
         check_choice("figure", name, FIGURES)
     optional_module("matplotlib", "ptn[figures]")
     for name in names or FIGURES:
-        suffix, draw = FIGURES[name]
         try:
             for dark in (False, True):
-                path = output / f"{name}{'.dark' * dark}.{suffix}"
+                path = output / f"{name}{'.dark' * dark}.webp"
                 with paper(dark=dark):
-                    draw(path)
+                    FIGURES[name](path)
                 print(path)
         except InputError as error:
             if names:

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,32 +109,38 @@ def draw(panels: Panels, metric: str, path: Path, labels: tuple[str, str]) -> No
 
 def draw_poses(pair: Pair, samples: Samples, path: Path) -> None:
     """Draws the accuracy of a pair on sample images against their rotation, their size and their shift."""
-    from matplotlib.figure import Figure
-
-    scale, width = pair.digit_scale, pair.size[1]
+    scale, width, total = pair.digit_scale, pair.size[1], len(samples.labels)
     panels: dict[str, tuple[list[float], Callable[[float], Similarity]]] = {
         "rotated by": ([*range(0, 361, 15)], lambda x: Similarity(math.radians(x), scale)),
-        "scaled by": (
-            [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
-            lambda x: Similarity(0.0, scale * x),
-        ),
+        "scaled by": ([tenths / 10 for tenths in range(5, 16)], lambda x: Similarity(0.0, scale * x)),
         "shifted (px)": ([*range(0, width // 4 + 1)], lambda x: Similarity(0.0, scale, (x, -x))),
     }
+    with _pose_axes(
+        f"Trained on upright digits of one size only: {total:,} test digits", list(panels), path
+    ) as grid:
+        for axes, (amounts, pose) in zip(grid, panels.values(), strict=True):
+            counts = [count_correct(pair, samples, pose(amount)) for amount in amounts]
+            for key, name, color in (("polar", "Polar network", PTN_COLOR), ("plain", "Plain CNN", CNN_COLOR)):
+                accuracy = [100 * (count[key] or 0) / total for count in counts]
+                axes.plot(amounts, accuracy, color=color, linewidth=2.4, label=name)
+
+
+@contextmanager
+def _pose_axes(title: str, labels: Sequence[str], path: Path) -> Iterator[Any]:
+    """Context manager: axes for the accuracy against rotation, size and shift; at the end the figure is saved."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     grid = figure.subplots(1, 3, sharey=True, width_ratios=(2, 1.1, 1.1))
-    for axes, (label, (amounts, pose)) in zip(grid, panels.items(), strict=True):
-        counts = [count_correct(pair, samples, pose(amount)) for amount in amounts]
+    for axes, label in zip(grid, labels, strict=True):
         faint_grid(axes)
         axes.set_xlabel(label, fontsize=11)
-        for key, name, color in (("polar", "Polar network", PTN_COLOR), ("plain", "Plain CNN", CNN_COLOR)):
-            accuracy = [100 * (count[key] or 0) / len(samples.labels) for count in counts]
-            axes.plot(amounts, accuracy, color=color, linewidth=2.4, label=name)
+    yield grid
     angle_axis(grid[0])
     grid[0].set_ylabel("correct (%)", fontsize=11)
     grid[0].set_ylim(0, 101)
     grid[0].legend(frameon=False, fontsize=11, loc="center", bbox_to_anchor=(0.5, 0.62))
-    count = f"{len(samples.labels):,}"
-    figure.suptitle(f"Trained on upright digits of one size only: {count} test digits", fontsize=12)
+    figure.suptitle(title, fontsize=12)
     save(figure, path)
 
 
@@ -160,26 +167,16 @@ def upright_networks(records: Iterable[Record]) -> dict[str, str]:
 
 def draw_upright(networks: Mapping[str, str], path: Path) -> None:
     """Draws the accuracies of networks trained upright, from records, against rotation, size and shift."""
-    from matplotlib.figure import Figure
-
     records = load_records()
-    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
-    grid = figure.subplots(1, 3, sharey=True, width_ratios=(2, 1.1, 1.1))
-    panels = (("angle", "_deg", "rotated by"), ("scale", "", "scaled by"), ("shift", "_px", "shifted (px)"))
-    for axes, (metric, unit, label) in zip(grid, panels, strict=True):
-        faint_grid(axes)
-        axes.set_xlabel(label, fontsize=11)
-        for (title, recipe), color in zip(networks.items(), (PTN_COLOR, CNN_COLOR, GREEN), strict=False):
-            amounts, accuracy, _ = mean_curve(records, recipe, metric, unit)
-            if metric == "angle":
-                amounts, accuracy = (*amounts, amounts[0] + 360), (*accuracy, accuracy[0])
-            axes.plot(amounts, accuracy, color=color, linewidth=2.4, label=title)
-    angle_axis(grid[0])
-    grid[0].set_ylabel("correct (%)", fontsize=11)
-    grid[0].set_ylim(0, 101)
-    grid[0].legend(frameon=False, fontsize=11, loc="center", bbox_to_anchor=(0.5, 0.62))
-    figure.suptitle("Trained on upright digits of one size in the middle: 2,000 test digits", fontsize=12)
-    save(figure, path)
+    metrics = {"rotated by": ("angle", "_deg"), "scaled by": ("scale", ""), "shifted (px)": ("shift", "_px")}
+    title = "Trained on upright digits of one size in the middle: 2,000 test digits"
+    with _pose_axes(title, list(metrics), path) as grid:
+        for axes, (metric, unit) in zip(grid, metrics.values(), strict=True):
+            for (name, recipe), color in zip(networks.items(), (PTN_COLOR, CNN_COLOR, GREEN), strict=False):
+                amounts, accuracy, _ = mean_curve(records, recipe, metric, unit)
+                if metric == "angle":
+                    amounts, accuracy = (*amounts, amounts[0] + 360), (*accuracy, accuracy[0])
+                axes.plot(amounts, accuracy, color=color, linewidth=2.4, label=name)
 
 
 def draw_time(path: Path) -> None:

@@ -122,25 +122,11 @@ def _on_canvas(digit: Tensor, pose: Similarity = Similarity()) -> Tensor:  # noq
 
 
 def draw_orbit(digit: Tensor, path: Path) -> None:
-    """Draws the responses of `digit` (H, W) in [0, 1] to a filter at every angle."""
+    """Draws rotations of a filter above, `digit` (H, W) in [0, 1] upright and rotated and their responses below."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
-    _draw_orbit(figure, respond_to_orbit(digit, random_filter(0)))
-    save(figure, path)
-
-
-def draw_maps(digit: Tensor, path: Path) -> None:
-    """Draws the responses of `digit` (H, W) in [0, 1] to filters at every angle and scale."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 6.4), layout="constrained")
-    _draw_maps(figure, [respond_everywhere(digit, random_filter(seed)) for seed in range(FILTERS)])
-    save(figure, path)
-
-
-def _draw_orbit(figure: Any, response: OrbitResponse) -> None:
-    """Draws rotations of a filter above, the two images and their responses below."""
+    response = respond_to_orbit(digit, random_filter(0))
+    figure: Any = Figure(figsize=(9.6, 4.4), layout="constrained")
     names = ("image", "rotated 90°")
     axes = figure.subplot_mosaic(
         [[".", *range(_SHOWN)], *([name, *["curves"] * _SHOWN] for name in names)],
@@ -171,10 +157,15 @@ def _draw_orbit(figure: Any, response: OrbitResponse) -> None:
     curves.tick_params(labelsize=8)
     curves.legend(frameon=False, fontsize=9, loc="lower left", ncols=2)
     figure.suptitle("Rotating the image shifts its responses to a rotated filter by the same angle", fontsize=11)
+    save(figure, path)
 
 
-def _draw_maps(figure: Any, responses: list[MapResponse]) -> None:
-    """Draws the two images, their log-polar images, and the responses to each filter."""
+def draw_maps(digit: Tensor, path: Path) -> None:
+    """Draws `digit` (H, W) in [0, 1], the same transformed, log-polar images, and responses to the filters."""
+    from matplotlib.figure import Figure
+
+    responses = [respond_everywhere(digit, random_filter(seed)) for seed in range(FILTERS)]
+    figure = Figure(figsize=(9.6, 6.4), layout="constrained")
     axes = figure.subplots(3, 2 + len(responses), height_ratios=(0.8, 1, 1))
     for each in axes[0, :2]:
         each.set_axis_off()
@@ -205,6 +196,7 @@ def _draw_maps(figure: Any, responses: list[MapResponse]) -> None:
     axes[2, 1].set_xlabel("radius →", fontsize=9)
     title = "Rotating and scaling the image shifts the map of its responses along angle and radius"
     figure.suptitle(title, fontsize=11)
+    save(figure, path)
 
 
 def _peak(responses: Tensor) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Figures of the pages on unwrapping, registration and segmentation."""
 
 import math
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,8 @@ from ptn.figures import CNN_COLOR, GREEN, ORIGIN_COLOR, PTN_COLOR, PURPLE, save,
 from ptn.geometry import PolarGrid, origin_px, polar_sample, register
 from ptn.models import PolarSegmenter
 
-from .. import registration, segmentation
-
-
-def _photograph(name: str) -> Tensor:
-    from ptn.errors import optional_module
-
-    pixels: Any = getattr(optional_module("skimage.data", "ptn[examples]"), name)()
-    image = torch.from_numpy(pixels).float() / 255
-    return image[None, None] if image.dim() == 2 else image.permute(2, 0, 1)[None]
-
-
-def _eye() -> Tensor:
-    """Returns the left eye of a cat, (1, 3, 72, 72)."""
-    return _photograph("chelsea")[:, :, 76:148, 134:206]
+from .. import segmentation
+from ..registration import make_pairs, photograph
 
 
 def _outline(axes: Any, grid: PolarGrid, size: tuple[int, int], origin: Tensor) -> None:
@@ -46,12 +34,17 @@ def draw_grids(path: Path) -> None:
     """Draws four grids on photographs, and their polar images."""
     from matplotlib.figure import Figure
 
-    retina = torch.nn.functional.avg_pool2d(_photograph("retina"), 4)
+    linear = partial(PolarGrid, law="linear")
+    sector = linear(90, 120, start=math.radians(50), sweep=math.radians(80), r_min_px=20, r_max_px=190)
+    retina = torch.nn.functional.avg_pool2d(photograph("retina"), 4)
+    # the ellipse of the rim of a cup, found by gradient ascent on the brightness along it
+    ellipse = linear(180, 90, r_max_px=122, aspect=0.81, tilt=0.1)
+    eye, circles = photograph("chelsea")[:, :, 76:148, 134:206], (-6.0, 1.0)  # the left eye of a cat
     cases = (
-        ("sector", _photograph("camera")[..., 60:260, 120:320], (0.0, -1.0), _sector()),
-        ("annulus", retina, (0.0, 0.0), PolarGrid(180, 90, law="linear", r_min_px=60, r_max_px=160)),
-        ("ellipse", _photograph("coffee")[..., :310, 100:500], (-0.0435, -0.281), _ellipse()),
-        ("two circles", _eye(), (0.0, 0.0), _circles()),
+        ("sector", photograph("camera")[..., 60:260, 120:320], (0.0, -1.0), sector),
+        ("annulus", retina, (0.0, 0.0), linear(180, 90, r_min_px=60, r_max_px=160)),
+        ("ellipse", photograph("coffee")[..., :310, 100:500], (-0.0435, -0.281), ellipse),
+        ("two circles", eye, (0.0, 0.0), linear(180, 60, r_min_px=10, r_max_px=26, outer_px=circles)),
     )
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     axes = figure.subplots(2, len(cases))
@@ -66,26 +59,11 @@ def draw_grids(path: Path) -> None:
     save(figure, path)
 
 
-def _sector() -> PolarGrid:
-    return PolarGrid(
-        90, 120, law="linear", start=math.radians(50), sweep=math.radians(80), r_min_px=20, r_max_px=190
-    )
-
-
-def _ellipse() -> PolarGrid:
-    """Returns the ellipse of the rim, found by gradient ascent on the brightness along it."""
-    return PolarGrid(180, 90, law="linear", r_max_px=122, aspect=0.81, tilt=0.1)
-
-
-def _circles() -> PolarGrid:
-    return PolarGrid(180, 60, law="linear", r_min_px=10, r_max_px=26, outer_px=(-6.0, 1.0))
-
-
 def draw_registration(path: Path) -> None:
     """Draws three pairs of photographs, and the overlay of each after registration."""
     from matplotlib.figure import Figure
 
-    moving, fixed, _ = registration.make_pairs(5)
+    moving, fixed, _ = make_pairs(5)
     chosen = [0, 2, 4]
     moving, fixed = moving[chosen], fixed[chosen]
     result = register(moving, fixed)

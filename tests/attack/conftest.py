@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+
+from tests.conftest import write_pictures
 
 
 @pytest.fixture(autouse=True)
@@ -16,17 +16,6 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
     torch.set_num_threads(1)
-
-
-def write_pictures(root: Path, classes: tuple[str, ...] = ("ant", "bee"), count: int = 12) -> Path:
-    """Random images in one folder for each class."""
-    rng = np.random.default_rng(0)
-    for name in classes:
-        (root / name).mkdir(parents=True)
-        for index in range(count):
-            pixels = rng.integers(0, 255, (16, 16), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / name / f"{index:02}.png")
-    return root
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import torch
 import ptn
 from ptn.data.augment import AugmentSpec
 from ptn.layers import PolarTransformer, WrapConv2d
-
-from .conftest import write_pictures
+from tests.conftest import write_pictures
 
 pytestmark = pytest.mark.attack
 

@@ -24,8 +24,9 @@ from ptn.data.store import read_npz
 from ptn.data.svhn import read_archive, read_crops, read_photos
 from ptn.data.voxelize import read_voxels
 from ptn.files import save_tensors
+from tests.unit.data.conftest import write_digit_struct
 
-from .test_fuzz import MEMORY, SECONDS, peak_memory, write_digit_struct
+from .test_fuzz import MEMORY, SECONDS, one_digit_each, peak_memory
 
 pytestmark = pytest.mark.attack
 
@@ -96,7 +97,7 @@ def boxes(change, names=("1.png",), size=(24, 20)):
 
     def write(folder):
         Image.new("RGB", size).save(folder / "1.png")
-        write_digit_struct(folder / "digitStruct.mat", list(names))
+        write_digit_struct(folder / "digitStruct.mat", one_digit_each(names))
         with h5py.File(folder / "digitStruct.mat", "r+") as file:
             change(file)
         return lambda path: read_photos(path.parent), folder / "digitStruct.mat"

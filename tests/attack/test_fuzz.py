@@ -23,7 +23,6 @@ from pathlib import Path
 from queue import Queue
 from urllib.parse import urlsplit
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -41,6 +40,7 @@ from ptn.data.voxelize import read_voxels
 from ptn.files import read_tensors, save_tensors
 from ptn.training import DataSpec, ModelSpec, Recipe, Run, RunData, read_records
 from ptn.training.recipe import folder_recipe
+from tests.unit.data.conftest import write_digit_struct
 
 pytestmark = [pytest.mark.attack, pytest.mark.filterwarnings("ignore")]
 
@@ -297,27 +297,16 @@ def test_data_files(attack, tmp_path):
     attack.check(900)
 
 
-def write_digit_struct(path, names):
-    """A digitStruct file with one digit a photo."""
-    with h5py.File(path, "w") as file:
-        refs, struct = file.create_group("#refs#"), file.create_group("digitStruct")
-        columns = {"name": [], "bbox": []}
-        for index, name in enumerate(names):
-            letters = np.array([[ord(letter)] for letter in name], dtype=np.uint16)
-            columns["name"].append(refs.create_dataset(f"name{index}", data=letters).ref)
-            box = refs.create_group(f"box{index}")
-            for field, value in {"left": 3, "top": 2, "width": 8, "height": 9, "label": 4}.items():
-                box.create_dataset(field, data=np.array([[float(value)]]))
-            columns["bbox"].append(box.ref)
-        for key, references in columns.items():
-            struct.create_dataset(key, data=np.array(references, dtype=h5py.ref_dtype)[:, None])
+def one_digit_each(names):
+    """Photos with one digit each, for `write_digit_struct`."""
+    return [(name, [(3, 2, 8, 9, 4)]) for name in names]
 
 
 def test_photos_and_their_archive(attack, tmp_path):
     folder = tmp_path / "train"
     folder.mkdir()
     Image.new("RGB", (24, 20)).save(folder / "1.png")
-    write_digit_struct(folder / "digitStruct.mat", ["1.png"])
+    write_digit_struct(folder / "digitStruct.mat", one_digit_each(["1.png"]))
     archive = tmp_path / "train.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
         file.add(folder, "train")
@@ -333,7 +322,7 @@ def test_photos_and_their_archive(attack, tmp_path):
         struct.write_bytes(mutate(content, attack.dice))
         attack("digitStruct.mat", read_photos, folder)
     for name in ("../1.png", "/etc/passwd", ""):
-        write_digit_struct(struct, [name])
+        write_digit_struct(struct, one_digit_each([name]))
         attack("names of photos", read_photos, folder)
     assert attack.outcomes["names of photos refused"] == 3
     attack.check(320)

@@ -18,8 +18,7 @@ from ptn.files import atomic_path, locked_folder, read_tensors, save_tensors
 from ptn.training import DataSpec, ModelSpec, Recipe, Session, read_records, session
 from ptn.training.records import append_records
 from ptn.training.session import run_folder
-
-from .conftest import write_pictures
+from tests.conftest import write_pictures
 
 pytestmark = pytest.mark.attack
 

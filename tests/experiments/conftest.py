@@ -1,10 +1,11 @@
 """Records and the command line of the experiments."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from ptn.training.records import Record
+from tests.unit.training.test_records import RECORD
 
 
 @pytest.fixture
@@ -20,33 +21,13 @@ def make_record():
     """Returns a function that creates a record of PTN-B+ by the modern recipe, with changes."""
     from experiments.recipes import recipe_sha256
 
-    def make(id="rotmnist.ptn_b.plus", *, recipe="rotmnist/ptn_b/modern+", seed=0, **changes):
-        values = {
-            "id": id,
-            "recipe": recipe,
-            "dataset": recipe.split("/")[0],
-            "model": recipe.split("/")[1],
-            "params": 131_959,
-            "seed": seed,
-            "test_error": 1.0,
-            "metrics": {"source": "regenerated"},
-            "epochs": 200,
-            "train_seconds": 12.0,
-            "seconds_per_epoch": 0.06,
-            "selection": "final",
-            "data_sha256": "d",
-            "config": {},
-            "config_sha256": recipe_sha256(recipe) or "c",
-            "git": "unknown",
-            "torch": "2.13.0",
-            "device": "NVIDIA H200",
-            "precision": "bf16",
-            "started": "2025-11-15T10:00:00+00:00",
-            "status": "done",
-        } | changes
+    def make(id=RECORD.id, *, recipe=RECORD.recipe, seed=0, **changes):
+        dataset, model, *_ = recipe.split("/")
+        values = {"dataset": dataset, "model": model, "test_error": 1.0, "metrics": {"source": "regenerated"}}
+        values |= {"config_sha256": recipe_sha256(recipe) or "c", "started": RECORD.started} | changes
         values.setdefault("run", f"{recipe}#{seed}@{values['started']}")
-        if values["status"] == "failed":
+        if values.get("status") == "failed":
             values["test_error"] = None
-        return Record(**values)
+        return replace(RECORD, id=id, recipe=recipe, seed=seed, **values)
 
     return make

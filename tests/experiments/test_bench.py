@@ -115,14 +115,6 @@ def test_scaling_has_a_curve_for_every_axis(bench):
     assert all(len(values) == 2 for curve in curves for values in curve["ms"].values())
 
 
-def test_a_row_for_each_peer_that_is_present(bench):
-    bench.compare("adding", lambda: 1 + 1, {"sum": lambda: lambda: sum((1, 1)), "nobody": absent})
-    (row,) = bench.rows
-    assert (row.name, row.peer) == ("adding", "sum")
-    assert row.ratio == pytest.approx(row.peer_ms / row.ours_ms, rel=0.02)
-    assert bench.skipped == [{"name": "adding", "peer": "nobody", "reason": "not here"}]
-
-
 def test_a_report_is_read_as_it_was_written_and_other_files_are_refused(bench, tmp_path):
     times = {"": [1.0, 2.0, 3.0], "one": [7.0], "another": [1.0]}
     bench.add("work", {name: timing.summarize(values) for name, values in times.items()}, {"": 10.0, "one": 25.0})
@@ -165,18 +157,3 @@ def test_rows_as_json_and_reports_as_files(experiments, monkeypatch, tmp_path):
     outcome = experiments("bench", "--page", tmp_path / "page.md", "-o", tmp_path)
     assert outcome.code == 0
     assert "**2.5**" in (tmp_path / "page.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["samplin"], "sampling"),
-        (["sampling", "--page", "x.md"], "--page"),
-        (["--page", "x.md", "-o", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(experiments, arguments, word):
-    outcome = experiments("bench", *arguments)
-    assert outcome.code == 2
-    assert word in outcome.err
-    assert outcome.err.count("\n") == 1

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import nn
 
 import ptn
-from experiments.figures import FIGURES, curves, cylinder, hero, responses, sim2mnist, svhn
+from experiments.figures import curves, cylinder, hero, responses, sim2mnist, svhn
 from ptn.data import Dataset
 from ptn.geometry import Similarity
 from ptn.layers import Location
@@ -207,17 +207,7 @@ def test_sim2mnist_can_be_drawn(centered_network, digits, tmp_path):
 def test_figures_by_name(experiments, tmp_path, monkeypatch, names):
     monkeypatch.setattr(hero, "FRAMES", 3)
     outcome = experiments("figures", *names, "-o", tmp_path)
-    paths = [tmp_path / f"{name}{style}.{FIGURES[name][0]}" for name in names for style in ("", ".dark")]
+    paths = [tmp_path / f"{name}{style}.webp" for name in names for style in ("", ".dark")]
     assert (outcome.code, outcome.out.split()) == (0, [str(path) for path in paths])
     for path in paths:
         check_picture(path)
-
-
-@pytest.mark.parametrize(("name", "word"), [("azimut", "azimuth"), ("cylinder", "modelnet40")])
-def test_bad_input_is_one_line(experiments, tmp_path, monkeypatch, name, word):
-    monkeypatch.setenv("PTN_DATA", str(tmp_path))
-    monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
-    outcome = experiments("figures", name, "-o", tmp_path / "out")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert word in outcome.err
-    assert outcome.err.count("\n") == 1

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from experiments.metrics import extra_metrics
 from experiments.recipes import find_recipe
@@ -14,6 +13,7 @@ from ptn import create_model
 from ptn.data import Dataset, VoxelDataset
 from ptn.training import EvaluationSpec
 from ptn.training.session import load_split
+from tests.unit.data.conftest import write_atlas
 
 COUNT = 70
 PLAIN = EvaluationSpec()
@@ -21,19 +21,12 @@ PLAIN = EvaluationSpec()
 
 @pytest.fixture
 def svhn(tmp_path, monkeypatch):
-    """A small SVHN of smooth random tiles: 70 for training and 70 for test."""
+    """A small SVHN of random tiles: 70 for training and 70 for test."""
     monkeypatch.setenv("PTN_DATA", str(tmp_path))
     monkeypatch.setenv("PTN_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "svhn").mkdir()
-    random = np.random.default_rng(0)
+    tiles = np.random.default_rng(0).integers(0, 256, (COUNT, 48, 48, 3), dtype=np.uint8)
     for split in ("train", "test"):
-        rows = math.ceil(COUNT / 64)
-        small = random.integers(0, 256, (rows * 12, 64 * 12, 3), dtype=np.uint8)
-        atlas = Image.fromarray(small).resize((64 * 48, rows * 48), Image.Resampling.BICUBIC)
-        atlas.save(tmp_path / "svhn" / f"{split}_00.jpg", quality=95)
-        numbers = np.arange(COUNT)
-        labels = {"y": numbers % 10, "image_id": numbers + 1, "frac_outside": np.zeros(COUNT)}
-        np.savez(tmp_path / "svhn" / f"{split}_labels.npz", **labels)
+        write_atlas(tmp_path / "svhn", split, tiles, np.arange(COUNT) % 10)
 
 
 @pytest.mark.usefixtures("svhn")

@@ -11,9 +11,11 @@ from experiments.peers import build_network, e2cnn_network
 from experiments.peers.e2cnn_network import E2CNN
 from experiments.peers.networks import P4CNN, RICCNN, Z2CNN, HarmonicConv, HNet, TIPooling
 from experiments.recipes import find_recipe
+from ptn import InputError
+from ptn.config import override
 from ptn.data import Dataset
 from ptn.layers import random_layers
-from ptn.training import EvaluationSpec, Run, RunData, read_records, session
+from ptn.training import EvaluationSpec, read_records, session
 
 CPU = torch.device("cpu")
 
@@ -137,28 +139,10 @@ def test_the_missing_seeds_of_a_peer_are_reproduced(experiments, few_digits, tmp
     ]
 
 
-def test_a_stopped_peer_continues_bit_identically(few_digits, rotated_digits, tmp_path):
-    recipe = replace(find_recipe("rotmnist/z2cnn/paper"), epochs=2, batch=8, precision="fp32")
-    network = build_network(recipe, rotated_digits)
-    runs = [Run(recipe, RunData(rotated_digits), CPU, tmp_path, network=network) for _ in range(2)]
-    whole = list(runs[0].steps())
-    weights = runs[0].finished_model().state_dict()
-    half = Run(recipe, RunData(rotated_digits), CPU, tmp_path / "half", network=network)
-    steps = half.steps()
-    for _ in range(len(whole) // 2):
-        next(steps)
-    half.save()
-    resumed = Run(recipe, RunData(rotated_digits), CPU, tmp_path / "half", network=network)
-    assert resumed.resume()
-    list(resumed.steps())
-    for key, value in resumed.finished_model().state_dict().items():
-        assert torch.equal(value, weights[key]), key
-
-
-def test_unknown_options_of_a_peer_are_errors_of_one_line(experiments, few_digits, tmp_path):
-    command = ["train", "rotmnist/p4cnn/paper", "-o", tmp_path / "runs", *SMALL]
-    outcome = experiments(*command, "--set", "model.options.orders=4")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+def test_an_unknown_option_of_a_peer_is_named(rotated_digits):
+    recipe = override(find_recipe("rotmnist/p4cnn/paper"), {"model.options.orders": 4})
+    with pytest.raises(InputError, match="option of p4cnn 'orders'"):
+        build_network(recipe, rotated_digits)
 
 
 def test_errors_on_upright_digits_in_four_poses(few_digits, rotated_digits):

@@ -50,22 +50,3 @@ def test_pages_are_updated_in_place_all_or_none(experiments, results, tmp_path):
     outcome = experiments("report", "--page", valid, "--results", results)
     assert (outcome.code, outcome.out) == (0, f"{valid}\n")
     assert "3.50 ± 0.71 (n=2)" in valid.read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["rotminst"], "did you mean 'rotmnist'"),
-        (["--page", "missing.md"], "missing.md"),
-        (["--page", "latin.md"], "latin.md"),
-        (["--results", "nowhere"], "no records"),
-        (["--results", "broken.jsonl"], "broken.jsonl, line 1"),
-    ],
-)
-def test_invalid_arguments_are_errors_of_one_line(experiments, tmp_path, monkeypatch, arguments, word):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.jsonl").write_text("broken\n")
-    (tmp_path / "latin.md").write_bytes(b"\xff")
-    outcome = experiments("report", *arguments)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert word in outcome.err

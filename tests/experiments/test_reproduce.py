@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
-import torch
-from PIL import Image
 
 import experiments.recipes as named
 from ptn import load_folder, load_model
 from ptn.evaluation import evaluate, scores
 from ptn.training import DataSpec, read_records
+from tests.conftest import write_pictures
 
 PTN, CCNN = "rotmnist/ptn_b/paper+", "rotmnist/ccnn_b/paper+"
 
@@ -17,14 +16,8 @@ PTN, CCNN = "rotmnist/ptn_b/paper+", "rotmnist/ccnn_b/paper+"
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """The members of PTN-CNN on small random images, for one epoch; returns the options of a command."""
-    generator = torch.Generator().manual_seed(0)
     for split in ("train", "test"):
-        for name in "ab":
-            folder = tmp_path / "images" / split / name
-            folder.mkdir(parents=True)
-            for index in range(6):
-                pixels = torch.randint(0, 256, (20, 20), dtype=torch.uint8, generator=generator)
-                Image.fromarray(pixels.numpy()).save(folder / f"{index}.png")
+        write_pictures(tmp_path / "images" / split, count=6)
     data = DataSpec("folder", options={"root": str(tmp_path / "images"), "image_size": 20})
     small = {
         name: replace(named.find_recipe(name), data=data, epochs=1, batch=4, precision="fp32")
@@ -92,19 +85,3 @@ def test_an_ensemble_averages_the_scores_of_its_members(experiments, tiny, tmp_p
     models = [load_model(path) for path in sorted((tmp_path / "runs").rglob("weights.safetensors"))]
     mean = sum(scores(model, test, rotations=8) for model in models) / 2
     assert ensemble.test_error == pytest.approx(evaluate(mean, test).error)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["rotmist"], "did you mean 'rotmnist'"),
-        (["rotmnist", "svhn"], "one by one"),
-        (["rotmnist", "--forms", "modren"], "did you mean 'modern'"),
-        (["rotmnist", "--recipes", "rotmnist/ptn_x*"], "recipe"),
-        (["rotmnist", "--seeds", "x"], "--seeds"),
-    ],
-)
-def test_invalid_arguments_are_errors_of_one_line(experiments, arguments, word):
-    outcome = experiments("reproduce", *arguments)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert word in outcome.err

@@ -43,23 +43,3 @@ def test_candidates_are_compared_on_spare_digits_only(experiments, splits, tmp_p
 def test_candidates_are_trained_on_any_training_digits():
     candidates = [make_candidate(f"{RECIPE} data.train={split}") for split in ("train", "train+valid")]
     assert {candidate.data.test for candidate in candidates} == {"spare"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["sim2mnist/ptn_b/modern"], "spare"),
-        ([f"{RECIPE} epochs=1 epochz=2"], "epochs"),
-        ([f"{RECIPE} epochs"], "epochs"),
-        ([f"{RECIPE} data.test=test"], "data.test"),
-        ([f"{RECIPE} name=a"], "name"),
-        ([f'{RECIPE} evaluations=[{{"rotations":2}}]'], "evaluations"),
-        ([f"{RECIPE} data.train=test"], "train and valid only"),
-        ([f"{RECIPE} data.train=train+spare"], "train and valid only"),
-        (["rotmnist/ptn_s/paper data.valid=spare"], "train and valid only"),
-    ],
-)
-def test_invalid_arguments_are_errors_of_one_line(experiments, tmp_path, arguments, word):
-    outcome = experiments("search", *arguments, "-o", tmp_path / "runs", "--device", "cpu")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert word in outcome.err

@@ -1,6 +1,5 @@
 """The example of segmentation: its images, its training, its records and its page."""
 
-import json
 import math
 from pathlib import Path
 
@@ -11,12 +10,13 @@ pytest.importorskip("skimage")
 
 from experiments import segmentation
 from ptn.errors import InputError
+from ptn.models import count_parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "segmentation.md"
 
 
 def results():
-    return json.loads(segmentation.RESULTS.read_text())["rows"]
+    return segmentation.read_rows(segmentation.RESULTS)
 
 
 def test_the_mask_is_the_coin_of_the_image_at_its_rotation_and_shift():
@@ -30,13 +30,13 @@ def test_the_mask_is_the_coin_of_the_image_at_its_rotation_and_shift():
 
 def test_the_plain_network_is_not_smaller():
     polar, plain = map(segmentation.make_model, ("polar", "plain"))
-    assert segmentation.parameters(polar) <= segmentation.parameters(plain)
+    assert count_parameters(polar) <= count_parameters(plain)
 
 
 def test_every_recorded_polar_network_is_better_at_rotations_that_training_did_not_show():
     for trained, margin in (("upright", 3), ("rotated", 0)):
-        rows = [row for row in results() if row["trained"] == trained]
-        scores = {kind: [row["rotated"] for row in rows if row["network"] == kind] for kind in ("polar", "plain")}
+        rows = [row for row in results() if row.trained == trained]
+        scores = {kind: [row.rotated for row in rows if row.network == kind] for kind in ("polar", "plain")}
         assert len(scores["polar"]) == len(scores["plain"]) == 3
         assert min(scores["polar"]) > max(scores["plain"]) + margin
 

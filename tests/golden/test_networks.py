@@ -1,7 +1,6 @@
 """Weights, logits and origins of every released network, and of every network initialized with a seed."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,25 +53,3 @@ def test_released_network_gives_the_recorded_logits(tag: str) -> None:
 def test_seeded_network_gives_the_recorded_logits(name: str) -> None:
     """The seed gives the same initial weights, so the order of random numbers is unchanged."""
     golden.check("seeded", name, seeded(name))
-
-
-def network(name: str) -> Any:
-    torch.manual_seed(0)
-    return ptn.load_model(name) if "." in name else ptn.create_model(name).eval()
-
-
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
-@pytest.mark.parametrize(
-    "name",
-    ["ptn_s", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ptn_b.sim2mnist", "cylindrical.modelnet40"))],
-)
-def test_exported_and_saved_networks_give_the_logits(name: str, suffix: str, tmp_path: Path) -> None:
-    model, path = network(name), tmp_path / f"model{suffix}"
-    images = golden.fixed_images(model.input_shape)
-    if suffix == ".safetensors":
-        ptn.save_weights(model, path)
-        assert torch.equal(ptn.load_model(path)(images), model(images))
-    else:
-        ptn.export(model, path)
-        copy = ptn.load_model(path) if suffix == ".onnx" else torch.export.load(path).module()
-        torch.testing.assert_close(copy(images), model(images), rtol=0, atol=1e-4)

@@ -12,31 +12,16 @@ from PIL import Image
 from ptn.data.svhn import cut_tile, load_svhn, validation_mask
 from ptn.errors import InputError
 
+from .conftest import write_atlas, write_digit_struct
+
 COUNT = 70  # more than one row of an atlas
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 10, COUNT).astype(np.uint8)
 CROPS = RANDOM.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
-PHOTOS = {
-    "1.png": [(33.0, 17.0, 16.0, 32.0, 10.0)],
-    "2.png": [(41.0, 21.0, 20.0, 16.0, 6.0), (1.0, 1.0, 32.0, 32.0, 3.0)],
-}
-
-
-def write_atlas(store, tiles, *, split="train", labels=LABELS):
-    """Write tiles (N, 48, 48, 3) as an atlas of 64 columns."""
-    folder = store.data / "svhn"
-    folder.mkdir(exist_ok=True)
-    rows = math.ceil(len(tiles) / 64)
-    grid = np.zeros((rows * 64, 48, 48, 3), dtype=np.uint8)
-    grid[: len(tiles)] = tiles
-    pixels = grid.reshape(rows, 64, 48, 48, 3).transpose(0, 2, 1, 3, 4).reshape(rows * 48, 64 * 48, 3)
-    Image.fromarray(pixels).save(folder / f"{split}_00.jpg", quality=100, subsampling=0)
-    np.savez(
-        folder / f"{split}_labels.npz",
-        y=labels,
-        image_id=np.arange(1, len(labels) + 1, dtype=np.int32),
-        frac_outside=np.linspace(0, 0.5, len(labels), dtype=np.float32),
-    )
+PHOTOS = [
+    ("1.png", [(33.0, 17.0, 16.0, 32.0, 10.0)]),
+    ("2.png", [(41.0, 21.0, 20.0, 16.0, 6.0), (1.0, 1.0, 32.0, 32.0, 3.0)]),
+]
 
 
 def waves(x, y):
@@ -52,17 +37,17 @@ SMOOTH = waves(*np.meshgrid(np.arange(48), np.arange(48))).round().astype(np.uin
 @pytest.fixture
 def tiles(store):
     """A store with an atlas of smooth tiles."""
-    write_atlas(store, SMOOTH)
+    write_atlas(store.data / "svhn", "train", SMOOTH, LABELS)
     return store
 
 
-def write_photos(folder, write_digit_struct):
+def write_photos(folder):
     folder.mkdir(parents=True)
     y, x = np.mgrid[:64, :96]
     photo = np.stack([2 * x, 3 * y, x + y], axis=-1).astype(np.uint8)
     Image.fromarray(photo).save(folder / "1.png")
     Image.fromarray(photo[::-1].copy()).save(folder / "2.png")
-    write_digit_struct(folder / "digitStruct.mat", PHOTOS)
+    write_digit_struct(folder / "digitStruct.mat", PHOTOS, userblock_size=512)  # as MATLAB
     return photo
 
 
@@ -80,7 +65,7 @@ def test_tiles_come_in_order_and_the_crop_is_their_middle():
 
 @pytest.mark.parametrize(("count", "labels"), [(COUNT, LABELS[:64]), (64, LABELS)])
 def test_labels_that_do_not_match_the_tiles_are_refused(store, count, labels):
-    write_atlas(store, SMOOTH[:count], labels=labels)
+    write_atlas(store.data / "svhn", "train", SMOOTH[:count], labels)
     with pytest.raises(InputError, match=r"labels for \d+ tiles"):
         load_svhn("train")
 
@@ -138,7 +123,7 @@ def test_fit_and_valid_partition_the_training_digits():
 
 
 def test_training_tiles_change_only_the_splits_that_are_trained_on(tiles):
-    write_atlas(tiles, SMOOTH, split="test")
+    write_atlas(tiles.data / "svhn", "test", SMOOTH, LABELS)
     upright = load_svhn("train", size=48).images
     for options in ({}, {"rotated": True}, {"rotated": True, "scale": (0.6, 1.0)}):
         assert torch.equal(load_svhn("train", training_tiles=True, **options).images, upright)
@@ -189,9 +174,9 @@ def pack(store, photos):
         archive.add(photos, "train")
 
 
-def test_tiles_are_cut_from_the_photos_of_an_archive(store, tmp_path, write_digit_struct):
+def test_tiles_are_cut_from_the_photos_of_an_archive(store, tmp_path):
     (store.data / "svhn").mkdir()
-    photo = write_photos(tmp_path / "train", write_digit_struct)
+    photo = write_photos(tmp_path / "train")
     pack(store, tmp_path / "train")
     data = load_svhn("train", size=48)
     assert data.meta["source"] == "full numbers"
@@ -207,13 +192,13 @@ def test_tiles_are_cut_from_the_photos_of_an_archive(store, tmp_path, write_digi
     assert load_svhn("train", size=48).meta["sha256"] != unpacked.meta["sha256"]
 
 
-def test_a_bad_archive_and_a_missing_photo_are_named(store, tmp_path, write_digit_struct):
+def test_a_bad_archive_and_a_missing_photo_are_named(store, tmp_path):
     (store.data / "svhn").mkdir()
     with tarfile.open(store.data / "svhn" / "train.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("../out.png"))
     with pytest.raises(InputError, match=r"cannot read .*train\.tar\.gz.*out\.png.* outside"):
         load_svhn("train")
-    write_photos(tmp_path / "train", write_digit_struct)
+    write_photos(tmp_path / "train")
     (tmp_path / "train" / "2.png").unlink()
     pack(store, tmp_path / "train")
     with pytest.raises(InputError, match=r"cannot read .*2\.png"):

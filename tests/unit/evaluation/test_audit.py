@@ -173,15 +173,6 @@ def test_invalid_input(model, images, options, word):
         ptn.audit(model, images, **options)
 
 
-@pytest.mark.slow
-def test_networks_of_timm_can_be_audited(timm):
-    images = sample_images((3, 64, 64), 4)
-    for name, layer in (("resnet18", "layer4.1"), ("convnext_atto", "stages.3")):
-        audit = ptn.audit(timm.create_model(name, num_classes=5), images, angles=(90,), scales=(), shifts_px=())
-        assert audit.classes == 5
-        assert layer in {error.layer for error in audit.layers}
-
-
 def result(kind, amount, consistency, accuracy=None, resampled=100.0):
     return Point(kind, amount, Agreement(consistency, 0.1, accuracy), Agreement(resampled, 0.01, accuracy))
 

@@ -189,13 +189,6 @@ def test_scores_that_cannot_be_evaluated():
         evaluate(Lookup([[0.0, 1.0, 0.0], [math.nan, 0.0, 0.0]]), labeled([0, 0]))
 
 
-def test_an_ensemble_averages_scores():
-    model = ptn.create_model("ptn_cnn_b", image_size=20, num_classes=3).eval()
-    images = torch.rand(3, 1, 20, 20)
-    members = torch.stack([scores(member, images) for member in model.members])
-    torch.testing.assert_close(scores(model, images), members.mean(dim=0))
-
-
 def test_labels_follow_the_order_of_the_classes_of_the_model():
     matched = match_classes(labeled([0, 1, 1], names=("cow", "ant")), NAMES)
     assert (matched.classes, matched.labels.tolist()) == (NAMES, [2, 0, 0])

@@ -63,6 +63,8 @@ def test_origin_px_has_pixel_centres_at_integers():
         ((8, 8), {"sweep": 360}, "radians"),
         ((8, 8), {"aspect": 0.0}, "aspect"),
         ((8, 8), {"tilt": torch.zeros(())}, "tilt"),
+        ((8, 8), {"aspect": torch.tensor(0.8)}, "polar_sample"),
+        ((8, 8), {"outer_px": (torch.tensor(1.0), 0.0)}, "polar_sample"),
         ((8, 8), {"outer_px": 3.0}, "outer_px"),
         ((8, 8), {"outer_px": (5.0, 5.0), "r_max_px": 8.0}, "inside"),
     ],

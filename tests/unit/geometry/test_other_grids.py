@@ -151,12 +151,6 @@ def test_numbers_of_numpy_and_lists_are_those_of_python():
     assert hash(grid) == hash(PolarGrid(8, 4, r_min_px=3, r_max_px=9.0, outer_px=(1.0, 2.0)))
 
 
-@pytest.mark.parametrize("options", [{"aspect": torch.tensor(0.8)}, {"outer_px": (torch.tensor(1.0), 0.0)}])
-def test_a_grid_of_tensors_is_refused_with_what_takes_them(options):
-    with pytest.raises(InputError, match="polar_sample"):
-        PolarGrid(8, 4, **options)
-
-
 def test_the_apex_of_a_sector_may_be_far_above_the_image():
     """A convex probe: its lines begin 60 px from the apex, which is 50 px above the image."""
     grid = PolarGrid(64, 100, law="linear", r_min_px=60, r_max_px=110, start=1.2, sweep=0.8)

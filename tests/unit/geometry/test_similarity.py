@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptn import InputError, PolarGrid, Similarity, polar_sample, similarity_warp
+from ptn import InputError, Similarity, similarity_warp
 from ptn.geometry import affine_warp, measure_shift
 
 MODES = ["nearest", "bilinear", "bicubic"]
@@ -67,16 +67,6 @@ def test_each_image_has_its_own_pose():
     together = similarity_warp(images, per_image(*poses))
     for i, pose in enumerate(poses):
         assert torch.allclose(together[i : i + 1], similarity_warp(images[i : i + 1], pose), atol=1e-5)
-
-
-def test_rotating_an_image_rolls_its_polar_image_downwards():
-    span = torch.arange(64, dtype=torch.float64) - 31.5
-    image = torch.exp(-((span[None] - 9) ** 2 + (span[:, None] - 4) ** 2) / 40)[None, None]
-    grid = PolarGrid(72, 32)
-    origin = torch.zeros(1, 2, dtype=torch.float64)
-    rotated = similarity_warp(image, Similarity(math.radians(35)), mode="bicubic")
-    shift = measure_shift(polar_sample(image, origin, grid), polar_sample(rotated, origin, grid))[0]
-    assert shift.tolist() == pytest.approx([7, 0], abs=0.05)
 
 
 def test_gradients_are_correct():

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from PIL import Image
 
 from ptn import InputError, create_model
 from ptn.config import build, override
 from ptn.data import list_datasets
 from ptn.training import DataSpec, EvaluationSpec, ModelSpec, Recipe, dataset_recipe, folder_recipe
+from tests.conftest import write_pictures
 
 
 def test_a_recipe_survives_json(recipe):
@@ -78,11 +78,7 @@ def test_every_data_set_has_a_recipe(info):
 
 @pytest.fixture
 def photos(tmp_path):
-    for number in range(60):
-        path = tmp_path / "photos" / ("cats", "dogs")[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
-    return tmp_path / "photos"
+    return write_pictures(tmp_path / "photos", count=30)
 
 
 def test_a_folder_of_images_has_a_recipe(photos):
