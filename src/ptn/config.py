@@ -78,7 +78,7 @@ def changes(instance: Any) -> dict[str, Any]:
 
     Fields without a default are always included.
     """
-    values: dict[str, Any] = json.loads(json.dumps(_changes(instance)))
+    values: dict[str, Any] = json.loads(json.dumps(instance, default=_changed_fields))
     return values
 
 
@@ -184,16 +184,12 @@ def _set(target: Any, settings: Iterable[tuple[list[str], Any, str]], root: type
     return replace(target, **values)
 
 
-def _changes(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_changes(item) for item in value]
-    if not is_dataclass(value):
-        return value
+def _changed_fields(instance: Any) -> dict[str, Any]:
     changed = {}
-    for field in fields(value):
+    for field in fields(instance):
         default = field.default if field.default_factory is MISSING else field.default_factory()
-        if (current := getattr(value, field.name)) != default:
-            changed[field.name] = _changes(current)
+        if (current := getattr(instance, field.name)) != default:
+            changed[field.name] = current
     return changed
 
 
