@@ -5,7 +5,6 @@ from itertools import repeat
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook
@@ -90,23 +89,12 @@ def fold_norms(model: Model) -> Model:
     for parent in list(folded.modules()):
         for name, block in parent.named_children():
             if isinstance(block, ConvBlock):
-                setattr(parent, name, _FoldedBlock(_fold(block.conv, block.norm)))
+                setattr(parent, name, nn.Sequential(_fold(block.conv, block.norm), nn.ReLU(inplace=True)))
             elif isinstance(block, ResidualBlock):
                 for conv, norm in (("conv1", "norm1"), ("conv2", "norm2")):
                     block.add_module(conv, _fold(getattr(block, conv), getattr(block, norm)))
                     block.add_module(norm, nn.Identity())
     return folded
-
-
-class _FoldedBlock(nn.Module):
-    """A `ConvBlock` with its batch norm folded into the convolution."""
-
-    def __init__(self, conv: nn.Module) -> None:
-        super().__init__()
-        self.conv = conv
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu_(self.conv(x))
 
 
 def _fold(conv: nn.Conv2d | nn.Conv3d, norm: _BatchNorm) -> nn.Module:
