@@ -249,17 +249,17 @@ def shifts_from_first(maps: Tensor, theory: Tensor) -> Tensor:
 
 
 def log_polar_shifts(
-    digit: Tensor, kind: str, amounts: Sequence[float], *, size: int = 96
+    digit: Tensor, kind: str, amounts: Sequence[float]
 ) -> tuple[Tensor, Tensor, list[tuple[float, float]]]:
     """Returns a digit (H, W) in [0, 1] transformed by each amount, its log-polar images, and their shifts.
 
     Args:
         kind: "rotation" by degrees, which shifts rows, or "dilation" by factors, which shifts columns.
-        size: of the images and the log-polar images, (K, size, size).
 
     Returns:
-        Both kinds of images, and the measured and the expected shift of each image relative to the first.
+        Both kinds of images, (K, 96, 96), and the measured and the expected shift of each relative to the first.
     """
+    size = 96
     values = torch.tensor(amounts, dtype=torch.float64)
     pose = Similarity(values.deg2rad(), 2.0) if kind == "rotation" else Similarity(scale=values)
     copies = digit.double().expand(len(amounts), 1, *digit.shape)
