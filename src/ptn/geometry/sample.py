@@ -279,7 +279,9 @@ def _sample(
     padding_mode: PaddingMode,
     backend: Backend,
 ) -> Tensor:
-    if uses_triton(backend, images, (grid.angles, grid.radii), _eager_minimum(images, origin)):
+    origin_only = torch.is_grad_enabled() and origin.requires_grad and not images.requires_grad
+    minimum = 4 * _MIN_VALUES if origin_only else _MIN_VALUES
+    if uses_triton(backend, images, (grid.angles, grid.radii), minimum):
         from . import triton_ops
 
         return triton_ops.polar_sample(images, origin, grid, pose, mode, padding_mode)
@@ -287,12 +289,6 @@ def _sample(
         polar = _sample_torch(fold_slices(images), origin, grid, pose, mode, padding_mode)
         return polar.unflatten(1, (images.shape[1], -1)).permute(0, 1, 3, 4, 2)
     return _sample_torch(images, origin, grid, pose, mode, padding_mode)
-
-
-def _eager_minimum(images: Tensor, origin: Tensor) -> int:
-    """Return the number of output values from which on Triton is faster in eager calls."""
-    origin_only = torch.is_grad_enabled() and origin.requires_grad and not images.requires_grad
-    return 4 * _MIN_VALUES if origin_only else _MIN_VALUES
 
 
 def _check_call(
@@ -307,7 +303,7 @@ def _check_call(
 
 def _check_pose(grid: PolarGrid, pose: GridPose, count: int, size: tuple[int, int]) -> None:
     phase, dilation, aspect, tilt, outer_px = pose
-    if type(phase) is float is type(dilation) and aspect is tilt is outer_px is None:  # saves a microsecond
+    if type(phase) is float is type(dilation) and aspect is tilt is outer_px is None:  # saves ten microseconds
         check_number("phase or dilation", phase * dilation, tensors=False)
         return
     for name, value in pose._asdict().items():
