@@ -366,11 +366,17 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 class BackboneNetwork(PlainNetwork):
-    """A network of timm on images enlarged `upsample` times: the baseline of a polarized one."""
+    """A network of timm on images enlarged `upsample` times, as the baseline of a polarized one.
 
-    def __init__(self, input_shape: tuple[int, ...], backbone: nn.Module, upsample: float) -> None:
-        super().__init__(input_shape, backbone)
+    Images are enlarged if they are smaller than the network is designed for.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, *, image_size: tuple[int, int], in_chans: int, upsample: float = 1.0
+    ) -> None:
+        super().__init__((in_chans, *image_size), backbone)
         self.upsample = upsample
+        normalize_as_trained(self, backbone)
 
     def classifier_input(self, images: Tensor) -> Tensor:
         x = self.normalize(images)
@@ -391,22 +397,13 @@ def is_timm(name: str) -> bool:
 
 def timm_builder(name: str) -> Callable[..., Network]:
     """The function that builds a network from a backbone of timm; its keyword options are those of the network."""
-    return polarize if name.startswith(PREFIX) else plain_backbone
+    return polarize if name.startswith(PREFIX) else BackboneNetwork
 
 
 def timm_network(config: ModelConfig, *, tag: str | None = None, **options: Any) -> Network:
     """The network of timm in a configuration, with new weights or with those that timm has under `tag`."""
     backbone = _timm_backbone(config.name.partition(":")[2], config.num_classes, config.in_chans, tag)
     return timm_builder(config.name)(backbone, image_size=config.image_size, in_chans=config.in_chans, **options)
-
-
-def plain_backbone(
-    backbone: nn.Module, *, image_size: tuple[int, int], in_chans: int, upsample: float = 1.0
-) -> BackboneNetwork:
-    """A network of timm on images enlarged `upsample` times, for images smaller than it is designed for."""
-    network = BackboneNetwork((in_chans, *image_size), backbone, upsample)
-    normalize_as_trained(network, backbone)
-    return network
 
 
 def _timm_backbone(architecture: str, num_classes: int, in_chans: int, tag: str | None) -> nn.Module:
