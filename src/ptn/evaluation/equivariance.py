@@ -218,7 +218,8 @@ def _measure(
     def record(inputs: Tensor) -> dict[str, Tensor]:
         maps.clear()
         maps[OUTPUT] = model(inputs.clamp(low, high))
-        return dict(maps)
+        # of several polar images per image, those around the first candidate for the origin
+        return {layer.name: maps[layer.name][:: max(1, len(maps[layer.name]) // len(inputs))] for layer in layers}
 
     errors = []
     with inferring(model), _hooked(modules, maps.__setitem__):

@@ -9,6 +9,7 @@ from torch import nn
 
 import ptn
 from ptn.evaluation.equivariance import OUTPUT, Transform, disc, layer_errors
+from ptn.layers import Location
 from ptn.models.export import sample_images
 
 QUARTER = Transform.of("rotation", 90.0)
@@ -26,6 +27,18 @@ def test_layers_after_a_polar_transformer_are_equivariant_to_quarter_rotations()
     assert [error.layer for error in errors] == names
     assert [error.relation for error in errors] == ["polar"] * 9 + ["invariant"]
     assert errors[0].shape == (1, 32, 32)
+    assert all(error.error < 1e-4 for error in errors)
+
+
+def test_layers_are_compared_around_the_first_of_several_origins():
+    model = ptn.create_model("ptn_b", image_size=32, heatmap="evidence", angles=32, r_max_px=16.0)
+    candidates = torch.tensor([[[0.0, 0.0], [0.3, 0.1]]])
+    fixed = Location(candidates[:, 0], None, None, candidates, torch.tensor([[0.0, -99.0]]))
+    model.transformer.locate = lambda images: Location(
+        *(p if p is None else p.expand(len(images), *p.shape[1:]) for p in fixed)
+    )
+    errors = layer_errors(model, sample_images((1, 32, 32), 3), [QUARTER])
+    assert [error.relation for error in errors] == ["polar"] * 9 + ["invariant"]
     assert all(error.error < 1e-4 for error in errors)
 
 
