@@ -114,9 +114,10 @@ def _render_folders(records: Sequence[Record]) -> str:
                 f"{spread(*mean_and_std(errors), 2)} (n={len(runs)})",
                 f"{max(errors):.2f}",
                 f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
+                f"{mean_and_std([run.train_seconds for run in runs])[0]:.0f}",
             )
         )
-    headings = ("folder", "network", "parameters", "test error in %", "worst seed", "epochs")
+    headings = ("folder", "network", "parameters", "test error in %", "worst seed", "epochs", "training, s")
     return "\n".join([*align(dict(zip(headings, zip(*rows, strict=True), strict=True)), names=headings[:2]), ""])
 
 
