@@ -21,6 +21,10 @@ def recipes() -> Iterator[Recipe]:
                 yield digit_recipe(dataset, model, form, augmented=augmented, evaluations=rows)
     rows = evaluations("sim2mnist.ptn_b.aug")
     yield digit_recipe("sim2mnist", "ptn_b", "modern", augmented=True, evaluations=rows)
+    rows = evaluations("sim2mnist.ptn_b.frame")
+    recipe = digit_recipe("sim2mnist", "ptn_b", "modern", augmented=False, evaluations=rows)
+    options = {**recipe.model.options, "frame": "disc"}
+    yield replace(recipe, name=f"{recipe.name}/frame", model=ModelSpec("ptn_b", options))
     for dataset in ("sim2mnist-larger", "sim2mnist-turned"):
         yield from _generalisation(dataset)
     for model in ("ptn_b", "ccnn_b"):

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ptn.data.augment import AugmentSpec
-from ptn.training.recipe import EvaluationSpec, ModelSpec, Recipe
+from ptn.training.recipe import EvaluationSpec, ModelSpec, OptimizerSpec, Recipe
 
 from .base import FORMS, EnsembleRecipe, Form, evaluations
 from .digits import FAMILIES, digit_recipe
@@ -46,7 +45,7 @@ def ensembles() -> Iterator[EnsembleRecipe]:
 
 
 def _large() -> Recipe:
-    """Returns the recipe of PTN-L: a wider network, more augmentation, origins averaged over 4 rotations."""
+    """Returns the recipe of PTN-L: a wider network with a higher rate and more dropout."""
     rows = (
         *_with_rotations("rotmnist.ptn_l.plus"),
         EvaluationSpec("rotmnist.ptn_l.origins", origins=AVERAGED_ORIGINS),
@@ -54,19 +53,22 @@ def _large() -> Recipe:
     recipe = digit_recipe("rotmnist", "ptn_l", "modern", augmented=True, evaluations=rows)
     return replace(
         recipe,
+        model=ModelSpec("ptn_l", {**recipe.model.options, "heatmap": "softplus"}),
+        optimizer=OptimizerSpec(lr=0.01),
         dropout=0.3,
-        model=ModelSpec("ptn_l", {"heatmap": "softplus", "origin_turns": 4}),
-        augment=replace(recipe.augment, stretch=(0.8, 1.25)),
     )
 
 
 def _ablation(form: Form) -> Iterator[Recipe]:
-    """Yields PTN-B without origin jitter, without rotation augmentation and without wrap padding."""
+    """Yields PTN-B without origin jitter, rotation augmentation, wrap padding, and the frame of the image."""
     full = digit_recipe("rotmnist", "ptn_b", form, augmented=True, evaluations=evaluations("ablation.all"))
+    options = full.model.options
+    hidden = {key: value for key, value in options.items() if key not in ("frame", "padding_mode")}
     changes: dict[str, dict[str, Any]] = {
         "origin": {"origin_jitter_px": 0.0},
-        "rotation": {"augment": AugmentSpec()},
-        "wrap": {"model": ModelSpec("ptn_b", {**full.model.options, "wrap": False})},
+        "rotation": {"augment": replace(full.augment, rotation_deg=0.0)},
+        "wrap": {"model": ModelSpec("ptn_b", {**options, "wrap": False})},
+        "frame": {"model": ModelSpec("ptn_b", hidden)},
     }
     for name, change in changes.items():
         rows = evaluations(f"ablation.no_{name}")

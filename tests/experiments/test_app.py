@@ -33,7 +33,7 @@ PTN = "rotmnist/pcnn_s/modern"
         ("bench --page x.md -o nowhere", "nowhere"),
         ("figures azimut", "azimuth"),
         ("figures cylinder", "modelnet40"),
-        ("search sim2mnist/ptn_b/modern", "spare"),
+        ("search sim2mnist/ptn_b/modern", "held-out"),
         (f"search '{PTN} epochs=1 epochz=2'", "epochs"),
         (f"search '{PTN} epochs'", "epochs"),
         (f"search '{PTN} data.test=test'", "data.test"),
@@ -42,6 +42,7 @@ PTN = "rotmnist/pcnn_s/modern"
         (f"search '{PTN} data.train=test'", "train and valid only"),
         (f"search '{PTN} data.train=train+spare'", "train and valid only"),
         ("search 'rotmnist/ptn_s/paper data.valid=spare'", "train and valid only"),
+        ("search 'mnist-anywhere/p4cnn/modern data.valid=valid'", "fit only"),
     ],
 )
 def test_invalid_arguments_are_errors_of_one_line(experiments, tmp_path, monkeypatch, arguments, word):

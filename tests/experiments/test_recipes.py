@@ -12,8 +12,9 @@ from ptn.config import build, override
 from ptn.data import Dataset, VoxelDataset
 from ptn.data.catalog import dataset_info
 from ptn.evaluation import check_tta
-from ptn.models import list_models
+from ptn.models import count_parameters, list_models
 from ptn.training import Recipe, Run, RunData
+from ptn.training.trainer import build_model
 
 RECORDS = load_records()
 
@@ -108,7 +109,23 @@ def test_the_paper_trains_digits_for_30000_steps_of_adam_at_a_constant_rate():
 def test_an_ablation_changes_one_thing():
     for form in FORMS:
         full = find_recipe(f"rotmnist/ptn_b/{form}+")
-        for part, key in (("origin", "origin_jitter_px"), ("rotation", "augment"), ("wrap", "model")):
+        parts = {"origin": "origin_jitter_px", "rotation": "augment", "wrap": "model", "frame": "model"}
+        for part, key in parts.items():
             changed = find_recipe(f"{full.name}/no-{part}")
             assert getattr(changed, key) != getattr(full, key)
             assert replace(changed, **{key: getattr(full, key)}).sha256 == full.sha256
+
+
+def test_the_frame_is_shown_where_digits_are_centered_and_the_paper_normalizes_first():
+    def options(name):
+        return find_recipe(name).model.options
+
+    for model in ("ptn_s/modern", "ptn_b/modern+", "ptn_l/modern+", "pcnn_b/modern+"):
+        assert options(f"rotmnist/{model}")["frame"] == "disc"
+    assert options("mnist-r/ptn_b/modern+")["frame"] == "disc"
+    for name in ("mnist-rts/ptn_b/modern+", "sim2mnist/ptn_b/modern", "rotmnist/ptn_b/modern+/no-frame"):
+        assert "frame" not in options(name)
+    for model in ("ptn_s/paper", "pcnn_b/paper+", "stn_b/paper+"):
+        assert options(f"rotmnist/{model}")["padding_mode"] == "mean"
+    assert "padding_mode" not in options("rotmnist/ptn_b/paper+/no-frame")
+    assert count_parameters(build_model(find_recipe("rotmnist/ptn_l/modern+"), stand_in("rotmnist", 4))) < 1_000_000

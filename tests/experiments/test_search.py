@@ -36,10 +36,12 @@ def test_candidates_are_compared_on_spare_digits_only(experiments, splits, tmp_p
         [(0, 1), (0, 8), (1, 1), (1, 8)] * 2
     )
     assert {record.id for record in records} == {None}
-    table = outcome.out[outcome.out.index("Spare digits") :]
+    table = outcome.out[outcome.out.index("Held-out digits") :]
     assert table.count(small) == 2
 
 
 def test_candidates_are_trained_on_any_training_digits():
     candidates = [make_candidate(f"{RECIPE} data.train={split}") for split in ("train", "train+valid")]
     assert {candidate.data.test for candidate in candidates} == {"spare"}
+    upright = make_candidate("mnist-anywhere/p4cnn/modern data.train=train").data
+    assert (upright.train, upright.test) == ("fit", "valid")

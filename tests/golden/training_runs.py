@@ -70,8 +70,8 @@ VOXELS_STRONG = {
 }
 LARGE = {
     **MODERN,
-    "model": {"name": "ptn_l", "options": {"heatmap": "softplus", "origin_turns": 4}},
-    "augment": {**MODERN["augment"], "stretch": (0.8, 1.25)},
+    "model": {"name": "ptn_l", "options": {"heatmap": "softplus", "frame": "disc", "mode": "bicubic"}},
+    "augment": {**MODERN["augment"], "scale": (0.94, 1.06), "aspect": 1.5},
     "dropout": 0.3,
 }
 

@@ -1,7 +1,7 @@
 """Augmentation: random similarity transforms, flips, dropout of pixels and color changes of a batch."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +29,6 @@ class AugmentSpec:
 
     - `jitter`: the probability that a pixel or voxel is set to zero, in all channels at once.
     - `mirror`: flip along x with probability 1/2.
-    - `stretch`: scale images along x alone, log-uniform in this range, by cubic convolution.
     - `z_scale`, `z_shift_px`: scale volumes along z, log-uniform in this range, and shift them along z, uniform up
       to ± this value.
     - `aspect`: stretch images along a random direction and shrink them across it by the same factor, which keeps
@@ -48,7 +47,6 @@ class AugmentSpec:
     shift_px: float = 0.0
     aspect: float = 1.0
     mirror: bool = False
-    stretch: Range = UNCHANGED
     z_scale: Range = UNCHANGED
     z_shift_px: float = 0.0
     jitter: float = 0.0
@@ -65,7 +63,7 @@ class AugmentSpec:
         check_options(AugmentSpec, vars(self), vars(self), "setting of augment")
         check_choice("mode", self.mode, MODES)
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
-        for name in ("scale", "stretch", "z_scale"):
+        for name in ("scale", "z_scale"):
             low, high = getattr(self, name)
             holds = 0.01 <= low <= high <= 100
             check(f"augment.{name}", (low, high), holds, "two positive numbers in order, from 0.01 to 100")
@@ -113,8 +111,7 @@ def _warp_noise(spec: AugmentSpec) -> int:
 
 
 def _changes_shape(spec: AugmentSpec) -> bool:
-    resampled = (spec.stretch, spec.z_scale) != (UNCHANGED, UNCHANGED)
-    return any((resampled, spec.mirror, spec.z_shift_px, spec.jitter))
+    return any((spec.mirror, spec.z_scale != UNCHANGED, spec.z_shift_px, spec.jitter))
 
 
 def _changes_color(spec: AugmentSpec) -> bool:
@@ -122,7 +119,7 @@ def _changes_color(spec: AugmentSpec) -> bool:
 
 
 def _change_shape(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
-    """Apply `jitter`, `mirror`, `stretch`, `z_scale` and `z_shift_px`."""
+    """Apply `jitter`, `mirror`, `z_scale` and `z_shift_px`."""
     flip, scale, shift = noise[:, :_SHAPE_NOISE].unbind(dim=1)
     if spec.jitter:
         kept = noise[:, _SHAPE_NOISE:].view(len(images), 1, *images.shape[2:]) >= spec.jitter
@@ -131,15 +128,11 @@ def _change_shape(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:
         x_axis = 2 if images.dim() == 5 else 3
         flipped = (flip < 0.5).view(-1, *(1,) * (images.dim() - 1))
         images = torch.where(flipped, images.flip(x_axis), images)
-    if spec.stretch != UNCHANGED:
-        if images.dim() != 4:
-            raise InputError(f"augment.stretch is for images (N, C, H, W); got shape {tuple(images.shape)}")
-        images = _resample_last(images, _log_uniform(spec.stretch, scale), torch.zeros_like(scale), _cubic)
     if spec.z_scale != UNCHANGED or spec.z_shift_px:
         if images.dim() != 5:
             raise InputError(f"augment.z_scale and z_shift_px are for volumes; got shape {tuple(images.shape)}")
         shift_px = (2 * shift - 1) * spec.z_shift_px
-        images = _resample_last(images, _log_uniform(spec.z_scale, scale), shift_px, _linear)
+        images = _resample_last(images, _log_uniform(spec.z_scale, scale), shift_px)
     return images
 
 
@@ -171,24 +164,13 @@ def _log_uniform(limits: Range, noise: Tensor) -> Tensor:
     return torch.exp(low + noise * (high - low))
 
 
-def _resample_last(images: Tensor, scale: Tensor, shift_px: Tensor, kernel: Callable[[Tensor], Tensor]) -> Tensor:
-    """Map position p, measured from the middle of the last axis, to scale·p + shift_px; zeros outside."""
+def _resample_last(images: Tensor, scale: Tensor, shift_px: Tensor) -> Tensor:
+    """Map position p, measured from the middle of the last axis, linearly to scale·p + shift_px; zeros outside."""
     position = torch.arange(images.shape[-1], dtype=scale.dtype, device=images.device)
     middle = (len(position) - 1) / 2
     source = (position - middle - shift_px[:, None]) / scale[:, None] + middle
-    weights = kernel((source[:, :, None] - position).abs()).to(images.dtype)  # (N, out, in)
+    weights = (1 - (source[:, :, None] - position).abs()).clamp(min=0).to(images.dtype)  # (N, out, in)
     return (images.flatten(1, -2) @ weights.mT).view_as(images)
-
-
-def _linear(distance: Tensor) -> Tensor:
-    return (1 - distance).clamp(min=0)
-
-
-def _cubic(distance: Tensor) -> Tensor:
-    """Keys' kernel with a = -0.75, as in torch's bicubic interpolation."""
-    near = (1.25 * distance - 2.25) * distance * distance + 1
-    far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
-    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
 
 
 def _change_color(images: Tensor, noise: Tensor, spec: AugmentSpec) -> Tensor:

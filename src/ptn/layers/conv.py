@@ -89,20 +89,23 @@ def make_conv(
     in_channels: int,
     out_channels: int,
     *,
-    kernel: int = 3,
+    kernel: Size = 3,
     stride: Size = 1,
     wrap: bool = False,
     dims: Dims = 2,
     bias: bool = True,
 ) -> nn.Conv2d | nn.Conv3d:
     """Returns a He-initialised convolution that keeps the size at stride 1, with or without wrapping."""
-    if kernel < 1 or kernel % 2 == 0:
-        raise InputError(f"kernel must be an odd number of at least 1; got {kernel}")
+    sides = kernel if isinstance(kernel, tuple) else (kernel,) * dims
+    if any(side < 1 or side % 2 == 0 for side in sides):
+        raise InputError(f"kernel must be odd numbers of at least 1; got {kernel}")
     conv: nn.Conv2d | nn.Conv3d
     if wrap:
         conv = _WRAPPING[dims](in_channels, out_channels, kernel, stride, bias=bias)
     else:
-        conv = _PLAIN[dims](in_channels, out_channels, kernel, stride, padding=kernel // 2, bias=bias)
+        conv = _PLAIN[dims](
+            in_channels, out_channels, kernel, stride, padding=tuple(side // 2 for side in sides), bias=bias
+        )
     nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
     if conv.bias is not None:
         nn.init.zeros_(conv.bias)
@@ -140,7 +143,7 @@ class ConvBlock(nn.Module):
         in_channels: int,
         out_channels: int,
         *,
-        kernel: int = 3,
+        kernel: Size = 3,
         stride: Size = 1,
         wrap: bool = False,
         dims: Dims = 2,

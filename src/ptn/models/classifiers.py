@@ -17,6 +17,7 @@ Stack = Literal["s", "b", "l", "resnet32", "voxels", "residual_voxels"]
 _RESNET32 = [*[(16, 1)] * 6, (32, 2), *[(32, 1)] * 4, (64, 2), *[(64, 1)] * 4]
 _VOXELS = [(32, 1), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (128, 2), (128, 1)]
 _RESIDUAL_VOXELS = [(32, 2), (32, 1), (32, 1), (64, 2), (64, 1), (128, 2)]
+_STEM = 16
 _ANY_SIZE = {"resnet32": _RESNET32, "voxels": _VOXELS, "residual_voxels": _RESIDUAL_VOXELS}
 
 
@@ -84,16 +85,16 @@ def make_classifier(
     dims: Literal[2, 3] = 3 if stack in ("voxels", "residual_voxels") else 2
     blocks: list[nn.Module] = []
     channels = in_chans
+    if stack == "l":  # it samples twice the angles, which this block halves
+        blocks.append(ConvBlock(channels, _STEM, kernel=(5, 3), stride=(2, 1), wrap=wrap))
+        channels, rows = _STEM, rows and math.ceil(rows / 2)
     for filters, stride in stack_layers(stack, image_size):
-        # stack L samples twice the angles and halves them in its first block
-        angular = 2 * stride if stack == "l" and not blocks else stride
         if residual and blocks:
             blocks.append(ResidualBlock(channels, filters, stride=stride, wrap=wrap, dims=dims))
         else:
-            strides = (angular, *(stride,) * (dims - 1))
-            blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=strides, wrap=wrap, dims=dims))
+            blocks.append(ConvBlock(channels, filters, kernel=kernel, stride=stride, wrap=wrap, dims=dims))
         channels = filters
-        rows = rows and math.ceil(rows / angular)
+        rows = rows and math.ceil(rows / stride)
     head: nn.Module | None = None
     if num_classes and rows:
         check("rows × num_classes", rows * num_classes, rows * num_classes <= 10**6, "at most a million")
@@ -101,7 +102,7 @@ def make_classifier(
     elif num_classes and residual:
         head = nn.Linear(channels, num_classes)
     elif num_classes:
-        head = make_conv(channels, num_classes, kernel=1 if stack == "voxels" else kernel, wrap=wrap, dims=dims)
+        head = make_conv(channels, num_classes, kernel=1 if stack == "voxels" else 3, wrap=wrap, dims=dims)
     return Classifier(blocks, channels, head, dropout)
 
 

@@ -10,7 +10,7 @@ from ptn.data.augment import AugmentSpec, augment
 
 GEOMETRY = ("rotation", "scale", "x", "y")
 ASPECT = (*GEOMETRY, "direction", "amount")
-SHAPE = (*GEOMETRY, "flip", "stretch", "z")
+SHAPE = (*GEOMETRY, "flip", "z_scale", "z")
 COLOR = (*GEOMETRY, "brightness", "contrast", "saturation", "invert", "cut_x", "cut_y")
 
 
@@ -60,19 +60,11 @@ def test_volumes_are_scaled_and_shifted_along_z():
     z = torch.arange(33.0) - 16
     volumes = torch.exp(-((z - 2) ** 2) / 18).expand(1, 1, 4, 4, 33)
     spec = AugmentSpec(z_scale=(0.8, 1.25), z_shift_px=3)
-    out = augment(volumes, neutral(SHAPE, stretch=1.0, z=0.0), spec)
+    out = augment(volumes, neutral(SHAPE, z_scale=1.0, z=0.0), spec)
     assert torch.allclose(out[0, 0, 1, 1], torch.exp(-(((z + 3) / 1.25 - 2) ** 2) / 18), atol=0.02)
     assert torch.allclose(augment(volumes, neutral(SHAPE), spec), volumes, atol=1e-5)
     shifted = augment(torch.ones(1, 1, 2, 2, 8), neutral(SHAPE, z=1.0), AugmentSpec(z_shift_px=3))
     assert torch.allclose(shifted[0, 0, 0, 0], torch.tensor([0.0, 0, 0, 1, 1, 1, 1, 1]))
-
-
-def test_images_are_stretched_along_x_as_by_bicubic_interpolation():
-    images = torch.rand(1, 1, 4, 12)
-    spec = AugmentSpec(stretch=(1.0, 2.0), mode="bicubic")
-    out = augment(images, neutral(SHAPE, stretch=1.0), spec)
-    wide = torch.nn.functional.interpolate(images, size=(4, 24), mode="bicubic", align_corners=False)
-    assert torch.allclose(out[..., 1:-1], wide[..., 7:17], atol=1e-5)
 
 
 def moments(images):
@@ -163,7 +155,6 @@ def test_a_square_is_cut_out_of_all_channels_and_may_cross_the_border():
 @pytest.mark.parametrize(
     ("options", "shape", "names"),
     [
-        ({"stretch": (0.8, 1.25)}, (1, 1, 8, 8, 8), SHAPE),
         ({"aspect": 1.5}, (1, 1, 8, 8, 8), ASPECT),
         ({"z_shift_px": 1.0}, (1, 1, 8, 8), SHAPE),
         ({"invert": 0.5}, (1, 1, 8, 8, 8), COLOR),
@@ -177,7 +168,7 @@ def test_options_for_images_and_for_volumes_are_not_mixed(options, shape, names)
 @pytest.mark.parametrize(
     "options",
     [
-        *({"scale": (2.0, 1.0)}, {"aspect": 0.8}, {"stretch": (0.0, 1.0)}, {"contrast": 1.5}, {"mode": "x"}),
+        *({"scale": (2.0, 1.0)}, {"aspect": 0.8}, {"z_scale": (0.0, 1.0)}, {"contrast": 1.5}, {"mode": "x"}),
         *({"crop_px": 0}, {"cutout_px": -1}, {"jitter": 1.0}),
     ],
 )

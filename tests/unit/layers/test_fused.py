@@ -91,6 +91,7 @@ CHAINS = {
     "one channel": ((1, 16, 20), (1, 2), 3, (12, 10)),
     "odd sizes, stride 2": ((3, 20, 20, 32), (2, 1, 2), 3, (11, 9)),
     "5×5, stride along the angle": ((2, 12, 20), ((2, 1), 1), 5, (12, 6)),
+    "5×3, stride along the angle": ((2, 16, 20), ((2, 1), 1), (5, 3), (12, 6)),
     "more pixels than one program": ((1, 8, 4), (1, 1), 3, (17, 13)),
 }
 
@@ -175,7 +176,7 @@ def test_the_operators_pass_opcheck_and_compile(dims):
     torch.library.opcheck(torch.ops.ptn.block_chain_backward, backward, test_utils=tests)
 
 
-@pytest.mark.parametrize("name", ["ptn_b", "ptn_resnet32", "stn_s", "cylindrical_l", "ccnn_3d"])
+@pytest.mark.parametrize("name", ["ptn_b", "ptn_l", "ptn_resnet32", "stn_s", "cylindrical_l", "ccnn_3d"])
 def test_every_chain_of_our_networks_can_be_fused(name):
     model = ptn.create_model(name)
     fuse_blocks(model)
@@ -220,7 +221,8 @@ def test_volumes_in_float32_on_a_gpu_are_not_fused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [("90", "bf16", "ptn_b", "ptn_resnet32", "cylindrical", "cylindrical_l"), ("80", "fp32", "ptn_s")]
+    "arguments",
+    [("90", "bf16", "ptn_b", "ptn_l", "ptn_resnet32", "cylindrical", "cylindrical_l"), ("80", "fp32", "ptn_s")],
 )
 def test_every_kernel_compiles_for_a_gpu(arguments):
     script = Path(__file__).with_name("compile_kernels.py")
