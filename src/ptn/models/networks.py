@@ -232,7 +232,7 @@ class PolarNetwork(Network):
         self.check(images)
         if origin is not None or not self._has_candidates:
             return self.classifier(self.classifier_input(images, origin))
-        normalized, count = self.normalize(images), len(images)
+        normalized, count = self.normalize(images), images.shape[0]
         if not with_evidence:
             return self._joint_logits(images, self.transformer.locate(normalized)).logsumexp(dim=1)
         rotated = normalized[: math.ceil(count * ROTATED_SHARE)].rot90(2, (2, 3))
@@ -256,7 +256,7 @@ class PolarNetwork(Network):
         assert location.log_weights is not None
         count = location.candidates.shape[1]
         origins = self.transformer.jitter(location.candidates, (images.shape[-2], images.shape[-1]))
-        copies = images[:, None].expand(-1, count, -1, -1, -1).flatten(0, 1)
+        copies = images.repeat_interleave(count, dim=0)
         logits = self.classifier(self.classifier_input(copies, origins.flatten(0, 1)))
         return logits.unflatten(0, (-1, count)) + location.log_weights[..., None]
 
